@@ -1,0 +1,42 @@
+"""The one source of time: waiting, measuring and the wall clock come from a `Clock`.
+
+No safety decision anywhere depends on it: a clock that jumps makes Holdfast wait or probe
+again, never decide differently.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Tells time and waits."""
+
+    def now(self) -> float:
+        """Return seconds since 1970 by the wall clock; may jump."""
+        ...
+
+    def elapsed(self) -> float:
+        """Return seconds since an arbitrary start; never goes back."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def now(self) -> float:
+        """Return the wall clock."""
+        return time.time()
+
+    def elapsed(self) -> float:
+        """Return the monotonic clock."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Block the calling thread."""
+        time.sleep(seconds)

@@ -1,0 +1,181 @@
+"""Every error Holdfast raises, grouped by what the caller does next.
+
+Each carries a stable `kind`, its details as attributes (`details`), and derives from the
+builtin a user would expect. Errors pickle, so they cross Spark workers, and hold no secret.
+
+| the caller ...                                  | class                                    |
+|-------------------------------------------------|------------------------------------------|
+| reads again, rebuilds and tries again           | `ConflictError`, `AlreadyExistsError`    |
+| retries the same call with the same token       | `CommitUnknownError`                     |
+| waits and tries again                           | `UnavailableError`                       |
+| corrects the call                               | `InvalidInputError`, `NotFoundError`, `PermissionDeniedError`, `MissingExtraError` |
+| chooses another way of deciding                 | `UnsafeStoreError`, `UnsupportedError`   |
+| stops, and lets an operator look                | `CommitStoreRegressedError`, `ForeignVersionError`, `PinMismatchError`, `CorruptError`, `CollectedError` |
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar
+
+
+class ErrorKind(StrEnum):
+    """Stable codes to branch on. Append-only."""
+
+    ALREADY_EXISTS = "already_exists"
+    COLLECTED = "collected"
+    COMMIT_STORE_REGRESSED = "commit_store_regressed"
+    COMMIT_UNKNOWN = "commit_unknown"
+    CONFLICT = "conflict"
+    CORRUPT = "corrupt"
+    FOREIGN_VERSION = "foreign_version"
+    INTERNAL = "internal"
+    INVALID_INPUT = "invalid_input"
+    MISSING_EXTRA = "missing_extra"
+    NOT_FOUND = "not_found"
+    PERMISSION_DENIED = "permission_denied"
+    PIN_MISMATCH = "pin_mismatch"
+    UNAVAILABLE = "unavailable"
+    UNSAFE_STORE = "unsafe_store"
+    UNSUPPORTED = "unsupported"
+
+
+class HoldfastError(Exception):
+    """The base of all errors here.
+
+    Attributes:
+        kind: a stable code.
+        message: what happened and the way out, without the details.
+        details: the facts behind it, each also readable as an attribute.
+    """
+
+    kind: ClassVar[ErrorKind] = ErrorKind.INTERNAL
+
+    def __init__(self, message: str, **details: object) -> None:
+        """Keep the message and its details."""
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+    def __getattr__(self, name: str) -> object:
+        """Return the detail of that name."""
+        details = self.__dict__.get("details", {})
+        if name in details:
+            return details[name]
+        msg = f"{type(self).__name__} has no attribute {name!r}"
+        raise AttributeError(msg)
+
+    def __str__(self) -> str:
+        """Return the message followed by `key=value` details."""
+        shown = " ".join(f"{k}={v}" for k, v in self.details.items() if v is not None)
+        return f"{self.message} ({shown})" if shown else self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle by message and details; a `__cause__` stays behind."""
+        return (_rebuild, (type(self), self.message, self.details))
+
+
+def _rebuild(cls: type[HoldfastError], message: str, details: dict[str, object]) -> HoldfastError:
+    return cls(message, **details)
+
+
+class ConflictError(HoldfastError):
+    """Another writer was first: read the winner, rebuild on it, try again."""
+
+    kind = ErrorKind.CONFLICT
+
+
+class AlreadyExistsError(HoldfastError, FileExistsError):
+    """Something has this name. Whose it is must still be read: this is a question, not a verdict."""
+
+    kind = ErrorKind.ALREADY_EXISTS
+    __str__ = HoldfastError.__str__
+
+
+class CommitUnknownError(HoldfastError):
+    """The outcome could not be learnt. Nothing was deleted; repeat the call with the same token."""
+
+    kind = ErrorKind.COMMIT_UNKNOWN
+
+
+class UnavailableError(HoldfastError, ConnectionError):
+    """No usable answer: the request may or may not have been applied."""
+
+    kind = ErrorKind.UNAVAILABLE
+    __str__ = HoldfastError.__str__
+
+
+class InvalidInputError(HoldfastError, ValueError):
+    """The call is wrong; the message says how to put it right."""
+
+    kind = ErrorKind.INVALID_INPUT
+
+
+class NotFoundError(HoldfastError, FileNotFoundError):
+    """There is nothing of this name."""
+
+    kind = ErrorKind.NOT_FOUND
+    __str__ = HoldfastError.__str__
+
+
+class PermissionDeniedError(HoldfastError, PermissionError):
+    """The store refused these credentials, or the place is read-only."""
+
+    kind = ErrorKind.PERMISSION_DENIED
+    __str__ = HoldfastError.__str__
+
+
+class MissingExtraError(HoldfastError, ImportError):
+    """An optional package is not installed; the message has the command."""
+
+    kind = ErrorKind.MISSING_EXTRA
+    __str__ = HoldfastError.__str__
+
+
+class UnsafeStoreError(HoldfastError):
+    """The store cannot, or was not shown to, decide a name once. Use a commit store."""
+
+    kind = ErrorKind.UNSAFE_STORE
+
+
+class UnsupportedError(HoldfastError, NotImplementedError):
+    """The store does not offer this operation at all."""
+
+    kind = ErrorKind.UNSUPPORTED
+
+
+class CommitStoreRegressedError(HoldfastError):
+    """The commit store forgot a decision that the object store still shows. Stop writing."""
+
+    kind = ErrorKind.COMMIT_STORE_REGRESSED
+
+
+class ForeignVersionError(HoldfastError):
+    """Somebody wrote a decided name past the arbiter. Stop writing."""
+
+    kind = ErrorKind.FOREIGN_VERSION
+
+
+class PinMismatchError(HoldfastError):
+    """The table is tied to another arbiter, place or commit store than the one in hand."""
+
+    kind = ErrorKind.PIN_MISMATCH
+
+
+class CorruptError(HoldfastError):
+    """Stored bytes are not what they must be."""
+
+    kind = ErrorKind.CORRUPT
+
+
+class CollectedError(HoldfastError):
+    """This name was decided long ago and its record was collected: the caller's view is stale."""
+
+    kind = ErrorKind.COLLECTED
+
+
+__all__ = sorted(
+    name
+    for name, value in list(globals().items())
+    if isinstance(value, type) and issubclass(value, (HoldfastError, ErrorKind))
+)

@@ -1,0 +1,156 @@
+"""One hook for everything that happens: subscribe to see decisions, probes and retries.
+
+`emit` hands an `Event` to every subscriber in the calling thread and then logs it. A
+subscriber that raises is logged and skipped: watching never changes an outcome. Without
+subscribers the events still reach `logging`, under the logger `holdfast`.
+
+    with holdfast.events.subscribed(print):
+        arbiter.decide(name, body, token)
+
+`METRICS` names every event kind with its fields; the reference page is generated from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+log = logging.getLogger("holdfast")
+
+
+class EventKind(StrEnum):
+    """What happened. Append-only: the strings are stable."""
+
+    DECIDED = "decided"
+    FINISHED = "finished"
+    RETRIED = "retried"
+    UNKNOWN = "unknown"
+    PROBED = "probed"
+    PINNED = "pinned"
+    COLLECTED = "collected"
+    LEFT_BEHIND = "left_behind"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One row of the metrics table: what an event counts and which fields it carries."""
+
+    name: str
+    meaning: str
+    fields: tuple[str, ...]
+    level: int = logging.DEBUG
+
+
+METRICS: Mapping[EventKind, Metric] = {
+    EventKind.DECIDED: Metric(
+        name="holdfast.arbiter.decisions",
+        meaning="A name was decided, or found decided; `outcome` is `won` or `lost`.",
+        fields=("name", "arbiter", "outcome", "attempts", "elapsed"),
+    ),
+    EventKind.FINISHED: Metric(
+        name="holdfast.arbiter.finished",
+        meaning="A decision that somebody left unfinished was completed.",
+        fields=("name",),
+        level=logging.INFO,
+    ),
+    EventKind.RETRIED: Metric(
+        name="holdfast.arbiter.retries",
+        meaning="A request gave no usable answer and is sent again.",
+        fields=("name", "step", "attempt", "reason"),
+        level=logging.INFO,
+    ),
+    EventKind.UNKNOWN: Metric(
+        name="holdfast.arbiter.unknown",
+        meaning="The outcome of a decision could not be learnt; nothing was deleted.",
+        fields=("name", "attempts", "reason"),
+        level=logging.WARNING,
+    ),
+    EventKind.PROBED: Metric(
+        name="holdfast.probe.runs",
+        meaning="A store was probed for put-if-absent.",
+        fields=("store", "verdict", "requests", "elapsed"),
+        level=logging.INFO,
+    ),
+    EventKind.PINNED: Metric(
+        name="holdfast.arbiter.pins",
+        meaning="A table was tied to its arbiter.",
+        fields=("location", "arbiter", "table_id"),
+        level=logging.INFO,
+    ),
+    EventKind.COLLECTED: Metric(
+        name="holdfast.arbiter.collected",
+        meaning="Records of old decisions were removed behind a boundary.",
+        fields=("series", "through", "records"),
+        level=logging.INFO,
+    ),
+    EventKind.LEFT_BEHIND: Metric(
+        name="holdfast.storage.left_behind",
+        meaning="A temporary object could not be removed; harmless, `vacuum` takes it later.",
+        fields=("path", "reason"),
+        level=logging.WARNING,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One thing that happened; `fields` are those that `METRICS` lists for its kind."""
+
+    kind: EventKind
+    fields: Mapping[str, object] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Return `kind key=value ...`, fit for a log line."""
+        return " ".join([self.kind.value, *(f"{k}={v}" for k, v in self.fields.items())])
+
+
+Subscriber = Callable[[Event], None]
+
+_lock = threading.Lock()  # guards replacing _subscribers; the tuple itself is immutable
+_subscribers: tuple[Subscriber, ...] = ()
+
+
+def subscribe(subscriber: Subscriber) -> Callable[[], None]:
+    """Call `subscriber` with every event from now on.
+
+    Returns:
+        A function that ends the subscription; calling it again does nothing.
+    """
+    global _subscribers  # noqa: PLW0603 - one process-wide list, replaced whole under the lock
+    with _lock:
+        _subscribers = (*_subscribers, subscriber)
+
+    def unsubscribe() -> None:
+        global _subscribers  # noqa: PLW0603
+        with _lock:
+            _subscribers = tuple(s for s in _subscribers if s is not subscriber)
+
+    return unsubscribe
+
+
+@contextlib.contextmanager
+def subscribed(subscriber: Subscriber) -> Iterator[None]:
+    """Subscribe for the length of a `with` block."""
+    unsubscribe = subscribe(subscriber)
+    try:
+        yield
+    finally:
+        unsubscribe()
+
+
+def emit(kind: EventKind, **fields: object) -> None:
+    """Tell every subscriber, then the log. Never raises."""
+    level = METRICS[kind].level
+    if not _subscribers and not log.isEnabledFor(level):
+        return
+    event = Event(kind=kind, fields=fields)
+    for subscriber in _subscribers:
+        try:
+            subscriber(event)
+        except Exception:
+            log.exception("an event subscriber failed")
+    log.log(level, "%s", event)
