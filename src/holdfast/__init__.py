@@ -1,1 +1,1 @@
-"""Holdfast: an acknowledged write is in the table; retried with its transaction id, it is there once."""
+"""Holdfast: an acknowledged write is in the table; retried, it is there once."""

@@ -8,9 +8,12 @@ builtin a user would expect. Errors pickle, so they cross Spark workers, and hol
 | reads again, rebuilds and tries again           | `ConflictError`, `AlreadyExistsError`    |
 | retries the same call with the same token       | `CommitUnknownError`                     |
 | waits and tries again                           | `UnavailableError`                       |
-| corrects the call                               | `InvalidInputError`, `NotFoundError`, `PermissionDeniedError`, `MissingExtraError` |
+| corrects the call                               | `InvalidInputError`, `NotFoundError`,    |
+|                                                 | `PermissionDeniedError`, `MissingExtraError` |
 | chooses another way of deciding                 | `UnsafeStoreError`, `UnsupportedError`   |
-| stops, and lets an operator look                | `CommitStoreRegressedError`, `ForeignVersionError`, `PinMismatchError`, `CorruptError`, `CollectedError` |
+| stops, and lets an operator look                | `CommitStoreRegressedError`,             |
+|                                                 | `ForeignVersionError`, `PinMismatchError`, |
+|                                                 | `CorruptError`, `CollectedError`         |
 """
 
 from __future__ import annotations
@@ -86,7 +89,7 @@ class ConflictError(HoldfastError):
 
 
 class AlreadyExistsError(HoldfastError, FileExistsError):
-    """Something has this name. Whose it is must still be read: this is a question, not a verdict."""
+    """Something has this name. Whose it is must still be read: a question, not a verdict."""
 
     kind = ErrorKind.ALREADY_EXISTS
     __str__ = HoldfastError.__str__
@@ -174,8 +177,22 @@ class CollectedError(HoldfastError):
     kind = ErrorKind.COLLECTED
 
 
-__all__ = sorted(
-    name
-    for name, value in list(globals().items())
-    if isinstance(value, type) and issubclass(value, (HoldfastError, ErrorKind))
-)
+__all__ = [
+    "AlreadyExistsError",
+    "CollectedError",
+    "CommitStoreRegressedError",
+    "CommitUnknownError",
+    "ConflictError",
+    "CorruptError",
+    "ErrorKind",
+    "ForeignVersionError",
+    "HoldfastError",
+    "InvalidInputError",
+    "MissingExtraError",
+    "NotFoundError",
+    "PermissionDeniedError",
+    "PinMismatchError",
+    "UnavailableError",
+    "UnsafeStoreError",
+    "UnsupportedError",
+]

@@ -1,1 +1,1 @@
-"""TBD"""
+"""Decide a name once: conditional put, commit stores, the probe."""

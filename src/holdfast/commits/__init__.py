@@ -1,1 +1,1 @@
-"""TBD"""
+"""Versions of a Lance table, decided by an arbiter."""

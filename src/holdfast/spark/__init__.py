@@ -1,1 +1,1 @@
-"""TBD"""
+"""PySpark: sessions and, later, the data source."""

@@ -1,1 +1,1 @@
-"""TBD"""
+"""Object stores: a URL and options in, one small port out."""

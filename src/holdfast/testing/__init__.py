@@ -1,1 +1,1 @@
-"""TBD"""
+"""Shipped test tools: the simulated world, the faulty S3 server, conformance suites."""
