@@ -1,0 +1,149 @@
+"""Every object name and path on storage is built or checked here.
+
+A path is relative to its table: segments of letters, digits and `. _ - = +`, none of which
+starts with a dot. So `..`, absolute paths, percent-encoding, control characters and
+look-alike letters never reach a store.
+
+A `Name` is a path that is decided once, with its place in a series of such paths.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+
+from holdfast.errors import InvalidInputError
+
+HOME = "_holdfast"
+"""The folder of our own objects in a table; Lance never lists it."""
+
+PIN_PATH = f"{HOME}/pin.json"
+STAGED_FOLDER = f"{HOME}/staged"
+TEMPORARY_FOLDER = f"{HOME}/temporary"
+PROBE_FOLDER = f"{HOME}/probe"
+
+MAX_NUMBER = 2**63 - 1
+_U64_MAX = 2**64 - 1
+_MAX_PATH_CHARS = 350
+_SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=+-]{0,254}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def check_path(path: str) -> str:
+    """Return `path` if it is a safe relative path.
+
+    Raises:
+        InvalidInputError: it is not; the message names the bad part.
+    """
+    if not path or len(path) > _MAX_PATH_CHARS:
+        raise InvalidInputError(
+            f"an object path has 1 to {_MAX_PATH_CHARS} characters", path=repr(path[:80])
+        )
+    for segment in path.split("/"):
+        if not _SEGMENT.fullmatch(segment):
+            raise InvalidInputError(
+                "an object path is made of letters, digits and . _ - = + between slashes, "
+                "no part starting with a dot",
+                part=repr(segment[:80]),
+                path=repr(path[:120]),
+            )
+    return path
+
+
+def check_name(name: str, what: str = "a name") -> str:
+    """Return `name` if it may become part of a path: letters, digits, dot, dash, underscore.
+
+    Raises:
+        InvalidInputError: it may not.
+    """
+    if not _NAME.fullmatch(name):
+        raise InvalidInputError(
+            f"{what} starts with a letter or digit and has up to 128 letters, digits, . _ -",
+            name=repr(name[:80]),
+        )
+    return name
+
+
+def check_shard_id(shard_id: str) -> str:
+    """Return a shard id in its one spelling, a lower-case UUID with dashes.
+
+    Raises:
+        InvalidInputError: it is no UUID.
+    """
+    try:
+        parsed = uuid.UUID(shard_id)
+    except (ValueError, AttributeError, TypeError):
+        raise InvalidInputError("a shard id is a UUID", shard_id=repr(shard_id)[:80]) from None
+    if str(parsed) != shard_id.lower():
+        raise InvalidInputError("write a shard id as 8-4-4-4-12 digits", shard_id=repr(shard_id))
+    return str(parsed)
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A path that is decided once, and its place among the names decided in order.
+
+    Attributes:
+        path: where the winning bytes are found.
+        series: which names are decided one after the other.
+        number: the place in the series; `number - 1` is decided before it.
+        previous: the path of `number - 1`, to look for bytes that nobody decided.
+    """
+
+    path: str
+    series: str
+    number: int
+    previous: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a path or number that no store could keep."""
+        check_path(self.path)
+        if not 0 <= self.number <= MAX_NUMBER:
+            raise InvalidInputError("a number in a series is 0 to 2**63-1", number=self.number)
+
+    @property
+    def stands_alone(self) -> bool:
+        """Tell whether nothing is decided before this name."""
+        return self.series == _single_series(self.path)
+
+    @classmethod
+    def single(cls, path: str) -> Name:
+        """Return a name that stands alone, such as a plan or a marker."""
+        return cls(path, _single_series(path), 0)
+
+    def __str__(self) -> str:
+        """Return the path."""
+        return self.path
+
+
+def _single_series(path: str) -> str:
+    return f"one/{path}"
+
+
+VERSIONS_SERIES = "versions"
+
+
+def version_name(version: int) -> Name:
+    """Return the name of a table version's manifest (Lance's V2 naming: newest listed first)."""
+    previous = _version_path(version - 1) if version > 1 else None
+    return Name(_version_path(version), VERSIONS_SERIES, version, previous)
+
+
+def _version_path(version: int) -> str:
+    return f"_versions/{_U64_MAX - version:020d}.manifest"
+
+
+def staged_path(token: str) -> str:
+    """Return where the bytes of one attempt wait for their decision."""
+    return check_path(f"{STAGED_FOLDER}/{token}")
+
+
+def temporary_path(token: str) -> str:
+    """Return where a local file is written before it gets its name."""
+    return check_path(f"{TEMPORARY_FOLDER}/{token}")
+
+
+def probe_path(token: str, step: str) -> str:
+    """Return an object name of one probe."""
+    return check_path(f"{PROBE_FOLDER}/{token}/{step}")

@@ -1,0 +1,326 @@
+"""Storage options: one dict with pylance's names, translated once, never printed in full.
+
+`StorageOptions` keeps what the user gave. `translate` turns it into what the object-store
+client takes, by the table below; nothing is passed through unknown. A value `env:NAME` is
+read from the environment when a store is opened, so secrets need not travel in options.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from holdfast.errors import InvalidInputError
+
+# Option names per backend, as the client library spells them. pylance also accepts them with
+# the backend's prefix, and so do we.
+_CONFIG: Mapping[str, tuple[str, ...]] = {
+    "s3": (
+        "access_key_id",
+        "checksum_algorithm",
+        "container_authorization_token_file",
+        "container_credentials_full_uri",
+        "container_credentials_relative_uri",
+        "default_region",
+        "disable_tagging",
+        "endpoint",
+        "imdsv1_fallback",
+        "metadata_endpoint",
+        "region",
+        "request_payer",
+        "role_arn",
+        "role_session_name",
+        "s3_express",
+        "secret_access_key",
+        "server_side_encryption",
+        "session_token",
+        "skip_signature",
+        "sse_bucket_key_enabled",
+        "sse_customer_key_base64",
+        "sse_kms_key_id",
+        "sts_endpoint",
+        "unsigned_payload",
+        "virtual_hosted_style_request",
+        "web_identity_token_file",
+    ),
+    "gs": (
+        "application_credentials",
+        "base_url",
+        "bearer_token",
+        "service_account",
+        "service_account_key",
+        "skip_signature",
+    ),
+    "az": (
+        "account_key",
+        "account_name",
+        "authority_host",
+        "client_id",
+        "client_secret",
+        "disable_tagging",
+        "endpoint",
+        "federated_token_file",
+        "msi_endpoint",
+        "object_id",
+        "sas_key",
+        "skip_signature",
+        "tenant_id",
+        "token",
+        "use_azure_cli",
+        "use_emulator",
+    ),
+    "file": (),
+    "memory": (),
+}
+_PREFIXES: Mapping[str, tuple[str, ...]] = {
+    "s3": ("aws_",),
+    "gs": ("google_",),
+    "az": ("azure_storage_", "azure_"),
+    "file": (),
+    "memory": (),
+}
+_ALIASES: Mapping[str, Mapping[str, str]] = {
+    "s3": {
+        "aws_endpoint_url": "endpoint",
+        "endpoint_url": "endpoint",
+        "aws_token": "session_token",
+        "token": "session_token",
+        # Tencent COS is reached through its S3 interface.
+        "cos_endpoint": "endpoint",
+        "cos_region": "region",
+        "cos_secret_id": "access_key_id",
+        "cos_secret_key": "secret_access_key",
+    },
+    "gs": {"service_account_path": "service_account"},
+    "az": {
+        "azure_storage_sas_token": "sas_key",
+        "sas_token": "sas_key",
+        "access_key": "account_key",
+        "bearer_token": "token",
+        "azure_storage_token": "token",
+    },
+    "file": {},
+    "memory": {},
+}
+_CLIENT = {
+    "allow_http": "allow_http",
+    "allow_invalid_certificates": "allow_invalid_certificates",
+    "connect_timeout": "connect_timeout",
+    "http1_only": "http1_only",
+    "http2_only": "http2_only",
+    "pool_idle_timeout": "pool_idle_timeout",
+    "pool_max_idle_per_host": "pool_max_idle_per_host",
+    "proxy_ca_certificate": "proxy_ca_certificate",
+    "proxy_excludes": "proxy_excludes",
+    "proxy_url": "proxy_url",
+    "request_timeout": "timeout",
+    "timeout": "timeout",
+    "user_agent": "user_agent",
+}
+_RETRY = {"client_max_retries", "client_retry_timeout"}
+# Of use to Lance alone; accepted so that one dict serves both.
+_LANCE_ONLY = {
+    "download_retry_count",
+    "new_table_data_storage_version",
+    "new_table_enable_v2_manifest_paths",
+}
+_PRINTABLE = {
+    "account_name",
+    "allow_http",
+    "allow_invalid_certificates",
+    "base_url",
+    "client_max_retries",
+    "client_retry_timeout",
+    "connect_timeout",
+    "default_region",
+    "endpoint",
+    "region",
+    "s3_express",
+    "server_side_encryption",
+    "skip_signature",
+    "timeout",
+    "use_emulator",
+    "virtual_hosted_style_request",
+    *_LANCE_ONLY,
+}
+_ENV = "env:"
+
+
+class StorageOptions(Mapping[str, str]):
+    """The user's options, immutable; shows names but no values that could be secret.
+
+    Raises:
+        InvalidInputError: a key or value is not a string.
+    """
+
+    def __init__(self, options: Mapping[str, str] | None = None) -> None:
+        for key, value in (options or {}).items():
+            if not (isinstance(key, str) and isinstance(value, str)):
+                raise InvalidInputError("storage options map strings to strings", option=str(key))
+        self._options = {k.lower(): v for k, v in (options or {}).items()}
+
+    def __getitem__(self, key: str) -> str:
+        return self._options[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._options)
+
+    def __len__(self) -> int:
+        return len(self._options)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{k}={_shown(k, v)}" for k, v in sorted(self._options.items()))
+        return f"StorageOptions({shown})"
+
+    __str__ = __repr__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """Options in the client library's words, `env:` values resolved. Holds secrets: no repr."""
+
+    config: Mapping[str, str] = field(repr=False)
+    client: Mapping[str, str | bool] = field(repr=False)
+    max_retries: int | None = None
+    retry_timeout_seconds: float | None = None
+
+
+def translate(backend: str, options: StorageOptions) -> ClientSettings:
+    """Return the client's settings for one backend.
+
+    Raises:
+        InvalidInputError: an unknown option (with a suggestion), an unset variable, a bad
+            value, or plain http to another machine that was not allowed explicitly.
+    """
+    config: dict[str, str] = {}
+    client: dict[str, str | bool] = {}
+    retry: dict[str, float] = {}
+    for key, raw in options.items():
+        if key in _LANCE_ONLY:
+            continue
+        value = resolve(key, raw)
+        if key in _RETRY:
+            retry[key] = _number(key, value)
+        elif (client_key := _client_key(backend, key)) is not None:
+            client[client_key] = _flag(key, value) if _is_flag(client_key) else value
+        else:
+            config[_config_key(backend, key)] = value
+    _check_transport(config, client)
+    return ClientSettings(
+        config=config,
+        client=client,
+        max_retries=int(retry["client_max_retries"]) if "client_max_retries" in retry else None,
+        retry_timeout_seconds=retry.get("client_retry_timeout"),
+    )
+
+
+def resolve(key: str, value: str) -> str:
+    """Return `value`, or what the environment variable behind `env:NAME` holds now.
+
+    Raises:
+        InvalidInputError: the variable is not set.
+    """
+    if not value.startswith(_ENV):
+        return value
+    found = os.environ.get(value[len(_ENV) :])
+    if found is None:
+        raise InvalidInputError(
+            f"option {key} takes its value from an environment variable that is not set: set it",
+            variable=value[len(_ENV) :],
+        )
+    return found
+
+
+def suggestion(word: str, known: list[str]) -> str:
+    """Return ` (did you mean X?)`, or nothing when no known word is close."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _config_key(backend: str, key: str) -> str:
+    aliases, names = _ALIASES[backend], _CONFIG[backend]
+    if key in aliases:
+        return aliases[key]
+    for prefix in ("", *_PREFIXES[backend]):
+        if key.startswith(prefix) and key[len(prefix) :] in names:
+            return key[len(prefix) :]
+    known = [
+        *names,
+        *(p + n for p in _PREFIXES[backend] for n in names),
+        *aliases,
+        *_CLIENT,
+        *_RETRY,
+    ]
+    raise InvalidInputError(
+        f"unknown storage option {key!r} for {backend}://{suggestion(key, known)}; "
+        "see docs/reference/storage-options.md",
+    )
+
+
+def _client_key(backend: str, key: str) -> str | None:
+    if backend in {"file", "memory"}:
+        return None
+    for prefix in ("", *_PREFIXES[backend]):
+        if key.startswith(prefix) and key[len(prefix) :] in _CLIENT:
+            return _CLIENT[key[len(prefix) :]]
+    return None
+
+
+def _is_flag(client_key: str) -> bool:
+    return client_key.startswith("allow_") or client_key.endswith("_only")
+
+
+def _flag(key: str, value: str) -> bool:
+    if value.lower() in {"true", "1", "yes", "on"}:
+        return True
+    if value.lower() in {"false", "0", "no", "off"}:
+        return False
+    raise InvalidInputError(f"option {key} is true or false", value=repr(value[:40]))
+
+
+def _number(key: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= 3600:  # noqa: PLR2004 - an hour bounds both retries and seconds
+        raise InvalidInputError(f"option {key} is a number from 0 to 3600", value=repr(value[:40]))
+    return number
+
+
+def _check_transport(config: dict[str, str], client: dict[str, str | bool]) -> None:
+    endpoint = config.get("endpoint") or config.get("base_url") or ""
+    if not endpoint.startswith("http://"):
+        return
+    if is_loopback(urlsplit(endpoint).hostname or ""):
+        client.setdefault("allow_http", True)
+    elif client.get("allow_http") is not True:
+        raise InvalidInputError(
+            "plain http to another machine shows data and signatures to the network: "
+            "use https, or set allow_http=true",
+            endpoint=endpoint,
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host name means this machine and nothing else."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _shown(key: str, value: str) -> str:
+    if value.startswith(_ENV):
+        return value
+    bare = next((key[len(p) :] for ps in _PREFIXES.values() for p in ps if key.startswith(p)), key)
+    endpoint_alias = key in {"endpoint_url", "aws_endpoint_url", "cos_endpoint", "cos_region"}
+    if bare not in _PRINTABLE and not endpoint_alias:
+        return "***"
+    return value if "@" not in value and "?" not in value else "***"

@@ -1,0 +1,201 @@
+"""`LocalStore`: a folder on a local disk, durable when a call returns.
+
+A put writes a temporary file under `_holdfast/temporary`, fsyncs it, gives it its name (by
+`link`, which refuses a taken name, or by `replace`), and fsyncs the folder. Readers never
+see half a file, and a power cut after the return loses nothing. `fsync=False` is for tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from holdfast._ids import Ids, RandomIds
+from holdfast.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+)
+from holdfast.formats import check_path, temporary_path
+from holdfast.storage._handle import Handle
+from holdfast.storage._port import ObjectInfo
+
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_ABSENT = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR}
+
+
+class LocalStore(Handle):
+    """Objects as files below one folder. Safe for many threads and processes at once."""
+
+    copies_if_absent = True
+
+    def __init__(self, root: Path, *, fsync: bool = True, ids: Ids | None = None) -> None:
+        if not root.is_absolute():
+            raise InvalidInputError("a local store needs an absolute folder", root=str(root))
+        self._root = root
+        self._fsync = fsync
+        self._ids = ids or RandomIds()
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self.location})"
+
+    @property
+    def location(self) -> str:
+        """Return the folder as a `file://` URL."""
+        return f"file://{self._root}"
+
+    def get(self, path: str, *, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes, or those in [start, end)."""
+        with _translated("read", path), self._file(path).open("rb") as file:
+            file.seek(start)
+            return file.read(-1 if end is None else max(0, end - start))
+
+    def head(self, path: str) -> ObjectInfo:
+        """Return size and time."""
+        with _translated("look at", path):
+            file = self._file(path)
+            if file.is_dir():
+                raise FileNotFoundError(errno.ENOENT, "a folder")
+            found = file.stat()
+        return ObjectInfo(path=path, size=found.st_size, modified=found.st_mtime)
+
+    def put(self, path: str, body: bytes) -> None:
+        """Store the bytes, replacing what is there."""
+        with _translated("write", path), self._temporary(body) as temporary:
+            self._give_name(temporary, self._file(path), os.replace)
+
+    def put_if_absent(self, path: str, body: bytes) -> None:
+        """Store the bytes unless something has the name."""
+        with _translated("create", path), self._temporary(body) as temporary:
+            self._give_name(temporary, self._file(path), os.link)
+
+    def list(self, prefix: str = "", *, after: str = "") -> Sequence[ObjectInfo]:
+        """Return the files below the folder `prefix`, sorted by path, beyond `after`."""
+        top = self._file(prefix) if prefix else self._root
+        found = []
+        with _translated("list", prefix or "."):
+            for folder, _, files in os.walk(top, onerror=_raise_unless_absent):
+                for file in (Path(folder) / name for name in files):
+                    path = file.relative_to(self._root).as_posix()
+                    if path > after:
+                        with contextlib.suppress(FileNotFoundError):
+                            stat = file.stat()
+                            found.append(
+                                ObjectInfo(path=path, size=stat.st_size, modified=stat.st_mtime)
+                            )
+        return sorted(found, key=lambda info: info.path)
+
+    def copy(self, source: str, target: str, *, if_absent: bool = False) -> None:
+        """Copy the bytes to a new file; never a hard link to the source."""
+        with _translated("copy", source):
+            origin = self._file(source)
+            with self._temporary(origin) as temporary:
+                self._give_name(temporary, self._file(target), os.link if if_absent else os.replace)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Remove files; one that is not there is fine."""
+        for path in paths:
+            with _translated("delete", path), contextlib.suppress(FileNotFoundError):
+                self._file(path).unlink()
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Make files that another library wrote durable, and the folders that name them.
+
+        Lance fsyncs nothing: call this before a decision makes its files visible.
+        """
+        folders: set[Path] = set()
+        for path in paths:
+            file = self._file(path)
+            with _translated("sync", path):
+                self._sync(file)
+                folders.update(p for p in file.parents if p.is_relative_to(self._root))
+        for folder in folders:
+            with _translated("sync", str(folder)):
+                self._sync(folder)
+
+    def _file(self, path: str) -> Path:
+        return self._root / check_path(path)
+
+    @contextlib.contextmanager
+    def _temporary(self, content: bytes | Path) -> Iterator[Path]:
+        """Write a temporary file, durably, and remove it in the end if it is still there."""
+        temporary = self._root / temporary_path(self._ids.token())
+        try:
+            try:
+                self._write(temporary, content)
+            except FileNotFoundError:
+                if isinstance(content, Path) and not content.exists():
+                    raise
+                self._make_folder(temporary.parent)
+                self._write(temporary, content)
+            yield temporary
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+    def _write(self, temporary: Path, content: bytes | Path) -> None:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        with os.fdopen(fd, "wb", buffering=0) as file:
+            if isinstance(content, Path):
+                with content.open("rb") as origin:
+                    shutil.copyfileobj(origin, file, 1 << 20)
+            else:
+                view = memoryview(content)
+                while view:
+                    view = view[file.write(view) :]
+            if self._fsync:
+                os.fsync(fd)
+
+    def _give_name(self, temporary: Path, target: Path, name: Callable[[Path, Path], None]) -> None:
+        try:
+            name(temporary, target)
+        except FileNotFoundError:
+            self._make_folder(target.parent)
+            name(temporary, target)
+        except FileExistsError:
+            # Whoever reads this answer builds on the other's file: its name must be durable.
+            self._sync(target.parent)
+            raise
+        self._sync(target.parent)
+
+    def _make_folder(self, folder: Path) -> None:
+        missing = [f for f in (folder, *folder.parents) if not f.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        for made in missing:
+            self._sync(made.parent)
+
+    def _sync(self, path: Path) -> None:
+        if not self._fsync:
+            return
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _raise_unless_absent(error: OSError) -> None:
+    if error.errno not in _ABSENT:
+        raise error
+
+
+@contextlib.contextmanager
+def _translated(action: str, path: str) -> Iterator[None]:
+    """Turn operating-system errors into ours, in this one place."""
+    try:
+        yield
+    except FileExistsError as error:
+        raise AlreadyExistsError("something has this name", path=path) from error
+    except OSError as error:
+        if error.errno in _ABSENT:
+            raise NotFoundError(f"cannot {action}: nothing is there", path=path) from error
+        reason = error.strerror or type(error).__name__
+        if error.errno in _REFUSED:
+            raise PermissionDeniedError(f"cannot {action}: {reason}", path=path) from error
+        raise UnavailableError(f"cannot {action}: {reason}", path=path) from error
