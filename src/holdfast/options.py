@@ -158,7 +158,8 @@ class StorageOptions(Mapping[str, str]):
     """
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
-        for key, value in (options or {}).items():
+        given: list[tuple[object, object]] = list((options or {}).items())
+        for key, value in given:
             if not (isinstance(key, str) and isinstance(value, str)):
                 raise InvalidInputError("storage options map strings to strings", option=str(key))
         self._options = {k.lower(): v for k, v in (options or {}).items()}

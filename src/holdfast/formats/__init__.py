@@ -15,6 +15,19 @@ from holdfast.formats._names import (
     temporary_path,
     version_name,
 )
+from holdfast.formats._pin import (
+    ArbiterKind,
+    Pin,
+    decode_pin,
+    encode_pin,
+)
+from holdfast.formats._record import (
+    Record,
+    RecordState,
+    decode_record,
+    encode_record,
+    make_record,
+)
 
 __all__ = [
     "PIN_PATH",
@@ -22,10 +35,19 @@ __all__ = [
     "STAGED_FOLDER",
     "TEMPORARY_FOLDER",
     "VERSIONS_SERIES",
+    "ArbiterKind",
     "Name",
+    "Pin",
+    "Record",
+    "RecordState",
     "check_name",
     "check_path",
     "check_shard_id",
+    "decode_pin",
+    "decode_record",
+    "encode_pin",
+    "encode_record",
+    "make_record",
     "probe_path",
     "staged_path",
     "temporary_path",

@@ -9,6 +9,7 @@ A `Name` is a path that is decided once, with its place in a series of such path
 
 from __future__ import annotations
 
+import functools
 import re
 import uuid
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=+-]{0,254}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
+@functools.lru_cache(maxsize=4096)
 def check_path(path: str) -> str:
     """Return `path` if it is a safe relative path.
 

@@ -1,0 +1,122 @@
+"""`decide`: the first body of a name wins for ever, and everyone learns who won.
+
+An arbiter answers `Won` (our bytes have the name, durably) or `Lost` (with the bytes that
+have it). It raises `CommitUnknownError` when neither could be shown; then nothing was
+deleted and nothing advanced, and the same call with the same token settles it later.
+
+The token must occur in the body and alone says "mine": two bodies may be equal by
+accident, two tokens never are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+from holdfast._clock import Clock
+from holdfast._ids import TOKEN_PATTERN, Ids
+from holdfast.errors import InvalidInputError
+from holdfast.events import EventKind, emit
+from holdfast.formats import Name, Pin
+
+
+@dataclass(frozen=True, slots=True)
+class Won:
+    """Our bytes have the name; durable, and for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Another body has the name."""
+
+    body: bytes
+
+
+Decision = Won | Lost
+
+
+class Arbiter(Protocol):
+    """Decides names of one table."""
+
+    @property
+    def pin(self) -> Pin | None:
+        """Return what ties the table to this arbiter; None before it is tied."""
+        ...
+
+    def decide(self, name: Name, body: bytes, token: str) -> Decision:
+        """Give `name` to `body` unless it is taken. Safe to repeat with the same arguments.
+
+        Raises:
+            CommitUnknownError: the outcome could not be learnt; repeat the call.
+            ConflictError: the name before this one in its series is not decided yet.
+            UnsafeStoreError: the store cannot decide.
+            CommitStoreRegressedError, ForeignVersionError: object store and commit store
+                disagree; nothing was written.
+            CollectedError: the name was decided long ago, and the caller slept since.
+            InvalidInputError: the token is not in the body.
+            PermissionDeniedError, UnavailableError: nothing was sent that could decide.
+        """
+        ...
+
+    def read(self, name: Name) -> bytes | None:
+        """Return the decided bytes, finishing what somebody left unfinished; None if undecided.
+
+        Raises:
+            UnavailableError: a store gave no answer.
+            CommitStoreRegressedError, ForeignVersionError, CorruptError: the bytes at the
+                name are not what was decided.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How often a request without an answer is repeated, and how long we wait in between."""
+
+    attempts: int = 6
+    first_wait: timedelta = timedelta(milliseconds=50)
+    longest_wait: timedelta = timedelta(seconds=2)
+
+
+class Attempts:
+    """Counts tries and waits between them, with jitter, as a `RetryPolicy` says."""
+
+    def __init__(self, policy: RetryPolicy, clock: Clock, ids: Ids) -> None:
+        self._policy = policy
+        self._clock = clock
+        self._ids = ids
+
+    def of(self, name: str, step: str) -> Iterator[Attempt]:
+        """Yield one `Attempt` per try; the caller leaves the loop when it has an answer."""
+        wait = self._policy.first_wait.total_seconds()
+        for number in range(1, self._policy.attempts + 1):
+            attempt = Attempt(number)
+            yield attempt
+            emit(EventKind.RETRIED, name=name, step=step, attempt=number, reason=attempt.reason)
+            if number < self._policy.attempts:
+                self._clock.sleep(wait * (0.5 + self._ids.jitter() / 2))
+                wait = min(wait * 2, self._policy.longest_wait.total_seconds())
+
+
+class Attempt:
+    """One try; `reason` says why it gave no answer."""
+
+    __slots__ = ("number", "reason")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.reason = ""
+
+
+def check_token(body: bytes, token: str) -> None:
+    """Refuse a token that is malformed or does not occur in the body.
+
+    Raises:
+        InvalidInputError: either is the case.
+    """
+    if not TOKEN_PATTERN.fullmatch(token.encode()):
+        raise InvalidInputError("a token is `hf-` and 32 hexadecimal digits", token=repr(token))
+    if token.encode() not in body:
+        raise InvalidInputError("the token must occur in the body that it marks", token=token)

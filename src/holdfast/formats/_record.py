@@ -1,0 +1,126 @@
+"""`Record`: what a commit store keeps of one decision.
+
+One line of JSON, then the decided bytes themselves if they are few:
+
+    {"v":1,"token":"hf-...","path":"_versions/...","size":424,"sha256":"...","state":"inline"}
+    <bytes>
+
+`inline`: the bytes are in the record. `staged`: they wait under `staged` and are copied to
+`path` by whoever meets the record. `final`: they are at `path`, and nothing is staged.
+
+`after` is the token of the decision before it in its series, as the decider knew it: a
+reader that knows another one there has found a commit store that forgot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from holdfast.errors import CorruptError
+from holdfast.formats._names import check_path, staged_path
+
+_FORMAT = 1
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+
+class RecordState(StrEnum):
+    """Where the decided bytes are."""
+
+    INLINE = "inline"
+    STAGED = "staged"
+    FINAL = "final"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One decision: whose bytes, which bytes, and where they are."""
+
+    token: str
+    path: str
+    size: int
+    sha256: str
+    state: RecordState
+    after: str | None = None
+    staged: str | None = None
+    body: bytes | None = None
+
+    def matches(self, body: bytes) -> bool:
+        """Tell whether `body` is exactly what was decided."""
+        return len(body) == self.size and digest(body) == self.sha256
+
+    def finished(self) -> Record:
+        """Return the record of the same decision once its bytes have their name."""
+        return replace(self, state=RecordState.FINAL, staged=None, body=None)
+
+
+def digest(body: bytes) -> str:
+    """Return the checksum that records carry."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def make_record(path: str, body: bytes, token: str, *, after: str | None, inline: bool) -> Record:
+    """Describe `body` as a decision of `path`.
+
+    The staged name holds the token and the checksum: a second body under the same token
+    can never replace bytes that were decided.
+    """
+    checksum = digest(body)
+    return Record(
+        token=token,
+        path=path,
+        size=len(body),
+        sha256=checksum,
+        state=RecordState.INLINE if inline else RecordState.STAGED,
+        after=after,
+        staged=None if inline else staged_path(f"{token}-{checksum[:16]}"),
+        body=body if inline else None,
+    )
+
+
+def encode_record(record: Record) -> bytes:
+    """Return the bytes of a record."""
+    head = {
+        "v": _FORMAT,
+        "token": record.token,
+        "path": record.path,
+        "size": record.size,
+        "sha256": record.sha256,
+        "state": record.state.value,
+    }
+    if record.after is not None:
+        head["after"] = record.after
+    if record.staged is not None:
+        head["staged"] = record.staged
+    return _ENCODER.encode(head).encode() + b"\n" + (record.body or b"")
+
+
+def decode_record(value: bytes) -> Record:
+    """Return the record behind its bytes.
+
+    Raises:
+        CorruptError: they are not a record of a known format.
+    """
+    line, _, body = bytes(value).partition(b"\n")
+    try:
+        head = json.loads(line)
+        if head["v"] != _FORMAT:
+            raise CorruptError("a record of a newer format: upgrade Holdfast", format=head["v"])
+        state = RecordState(head["state"])
+        record = Record(
+            token=str(head["token"]),
+            path=check_path(head["path"]),
+            size=int(head["size"]),
+            sha256=str(head["sha256"]),
+            state=state,
+            after=None if head.get("after") is None else str(head["after"]),
+            staged=check_path(head["staged"]) if state is RecordState.STAGED else None,
+            body=body if state is RecordState.INLINE else None,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptError("a commit store record cannot be read") from error
+    if record.body is not None and not record.matches(record.body):
+        raise CorruptError("a commit store record does not match its checksum", path=record.path)
+    return record

@@ -1,0 +1,285 @@
+"""Worlds in which several processes append to one list by `decide`, on either arbiter.
+
+Version N of the list is the body of name N: every mark so far, and the token of the
+decision. An appender that loses rebuilds on the winner. What must hold in every state:
+
+- what was acknowledged is at its name, for the arbiter and for a plain reader of the store;
+- what anybody was shown at a name stays there;
+- the newest version has every acknowledged mark once, and each version extends the one before;
+- everybody may die now: a fresh reader still gets all of this, without an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from holdfast._ids import Ids
+from holdfast.arbiter import (
+    Arbiter,
+    ConditionalPut,
+    Decision,
+    RecordedDecisions,
+    RetryPolicy,
+    Verdict,
+    Won,
+)
+from holdfast.errors import (
+    CommitStoreRegressedError,
+    CommitUnknownError,
+    CorruptError,
+    ForeignVersionError,
+)
+from holdfast.formats import ArbiterKind, Name, Pin
+from holdfast.testing import Scenario, SimulatedCommitStore, SimulatedStore, State, World
+
+PIN = Pin(
+    table_id="hf-table",
+    arbiter=ArbiterKind.COMMIT_STORE,
+    location="memory://simulated",
+    store_id="store",
+    store_url="simulated://store",
+)
+LOUD = (CommitStoreRegressedError, ForeignVersionError, CorruptError)
+
+
+class NoClock:
+    """A clock that stands still."""
+
+    def now(self) -> float:
+        return 0.0
+
+    def elapsed(self) -> float:
+        return 0.0
+
+    def sleep(self, seconds: float) -> None:
+        """Return at once: waiting is the explorer's choice, not a matter of time."""
+
+
+class CountedIds:
+    """Ids that repeat when a schedule is replayed."""
+
+    def __init__(self, owner: int) -> None:
+        self._owner = owner
+        self._count = 0
+
+    def token(self) -> str:
+        self._count += 1
+        return f"hf-{self._owner:08x}{self._count:024x}"
+
+    def jitter(self) -> float:
+        return 0.0
+
+
+def name_of(number: int) -> Name:
+    return Name(f"list/{number}", "list", number, f"list/{number - 1}" if number > 1 else None)
+
+
+class Maker(Protocol):
+    """Makes an arbiter over the stores of a world; a mutant has another one."""
+
+    def __call__(
+        self, store: SimulatedStore, commit_store: SimulatedCommitStore, ids: Ids
+    ) -> Arbiter: ...
+
+
+RETRY = RetryPolicy(attempts=3)
+
+
+def conditional(store: SimulatedStore, _commit_store: SimulatedCommitStore, ids: Ids) -> Arbiter:
+    return ConditionalPut(store, Verdict.ENFORCED, clock=NoClock(), ids=ids, retry=RETRY)
+
+
+def recorded_with(
+    inline_bytes: int, factory: type[RecordedDecisions] = RecordedDecisions
+) -> Maker:
+    def make(store: SimulatedStore, commit_store: SimulatedCommitStore, ids: Ids) -> Arbiter:
+        return factory(
+            store,
+            commit_store,
+            PIN,
+            clock=NoClock(),
+            ids=ids,
+            retry=RETRY,
+            inline_bytes=inline_bytes,
+        )
+
+    return make
+
+
+inline = recorded_with(1 << 16)
+staged = recorded_with(0)
+
+
+def encode(marks: tuple[str, ...], token: str) -> bytes:
+    return f"{' '.join(marks)}|{token}".encode()
+
+
+def marks_of(body: bytes) -> tuple[str, ...]:
+    return tuple(body.decode().partition("|")[0].split())
+
+
+def append(world: World, arbiter: Arbiter, ids: Ids, mark: str) -> None:
+    """Append `mark` once: what a committing writer does, in small."""
+    number, marks = 1, ()
+    while True:
+        token = ids.token()
+        body = encode((*marks, mark), token)
+        decision = _decide_stubbornly(arbiter, name_of(number), body, token)
+        if isinstance(decision, Won):
+            world.acknowledge("won", number, body, mark)
+            return
+        world.acknowledge("saw", number, decision.body)
+        marks, number = marks_of(decision.body), number + 1
+
+
+def _decide_stubbornly(arbiter: Arbiter, name: Name, body: bytes, token: str) -> Decision:
+    try:
+        return arbiter.decide(name, body, token)
+    except CommitUnknownError:
+        return arbiter.decide(name, body, token)
+
+
+def claim_same(world: World, arbiter: Arbiter, ids: Ids, mark: str) -> None:
+    """Claim name 1 with a body that differs from a rival's by its token alone."""
+    token = ids.token()
+    decision = arbiter.decide(name_of(1), encode(("epoch-7",), token), token)
+    world.acknowledge("won" if isinstance(decision, Won) else "lost", 1, mark)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """One row of the table of scenarios."""
+
+    name: str
+    make: Maker
+    actors: int = 2
+    honest: bool = True
+    faults: int = 0
+    crashes: int = 0
+    preemptions: int | None = None
+    forgets: int = 0
+    reader: bool = False
+    check: Callable[[Maker], Callable[[World, State], str | None]] | None = None
+    observer: Maker | None = None
+
+    def scenario(self) -> Scenario:
+        check = self.check or (tells_loudly if self.forgets else holds)
+        return Scenario(name=self.name, build=self.build, check=check(self.observer or self.make))
+
+    def build(self) -> World:
+        world = World(
+            honest=self.honest,
+            faults=self.faults,
+            crashes=self.crashes,
+            preemptions=self.preemptions,
+        )
+        for index in range(self.actors):
+            self._add_appender(world, index)
+        if self.reader:
+            arbiter = self.make(world.store(), world.commit_store(), CountedIds(90))
+            world.add("reader", lambda: read_all(world, arbiter))
+        for index in range(self.forgets):
+            world.add(f"backup{index}", lambda: world.commit_store().forget("hf-table/list"))
+        return world
+
+    def _add_appender(self, world: World, index: int) -> None:
+        ids = CountedIds(index + 1)
+        arbiter = self.make(world.store(), world.commit_store(), ids)
+        mark = "abcdef"[index]
+        world.add(mark, lambda: append(world, arbiter, ids, mark))
+
+    def but(self, **changes: object) -> Setup:
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def read_all(world: World, arbiter: Arbiter) -> None:
+    number = 1
+    while (body := arbiter.read(name_of(number))) is not None:
+        world.acknowledge("saw", number, body)
+        number += 1
+
+
+def versions(make: Maker, state: State) -> list[bytes]:
+    """Read the whole list as a fresh process would, after everybody else died."""
+    arbiter = make(SimulatedStore(state.apply), SimulatedCommitStore(state.apply), CountedIds(99))
+    found = []
+    while (body := arbiter.read(name_of(len(found) + 1))) is not None:
+        found.append(body)
+    return found
+
+
+def holds(make: Maker) -> Callable[[World, State], str | None]:
+    """Return the check of a world in which nothing forgets."""
+
+    def check(world: World, state: State) -> str | None:
+        problem = _plain_view(world, state) or _stopped(world)
+        if problem:
+            return problem
+        try:
+            found = versions(make, state)
+        except LOUD as error:
+            return f"unreadable: {error}"
+        return _compare(world, found)
+
+    return check
+
+
+def tells_loudly(make: Maker) -> Callable[[World, State], str | None]:
+    """Return the check of a world whose commit store forgets: loss must never be silent."""
+
+    def check(world: World, state: State) -> str | None:
+        if state.honest:
+            problem = _plain_view(world, state)
+            if problem:
+                return problem
+        if any(isinstance(actor.error, LOUD) for actor in world.actors):
+            return None
+        try:
+            found = versions(make, state)
+        except LOUD:
+            return None
+        return _compare(world, found)
+
+    return check
+
+
+def _plain_view(world: World, state: State) -> str | None:
+    """What a stock reader sees of acknowledged names."""
+    for kind, number, *rest in world.acknowledged:
+        if kind == "won" and state.objects.get(f"list/{number}") != rest[0]:
+            return f"LOST: version {number}, acknowledged to {rest[1]}, is not in the store"
+    return None
+
+
+def _stopped(world: World) -> str | None:
+    for actor in world.actors:
+        if actor.error and not isinstance(actor.error, CommitUnknownError):
+            return f"STOPPED: {actor.name}: {actor.error}"
+    return None
+
+
+def _compare(world: World, found: list[bytes]) -> str | None:
+    for kind, number, body, *_ in world.acknowledged:
+        if len(found) < int(str(number)) or found[int(str(number)) - 1] != body:
+            return f"CHANGED: version {number} is not what somebody was shown ({kind})"
+    before: tuple[str, ...] = ()
+    for body in found:
+        marks = marks_of(body)
+        if marks[:-1] != before:
+            return f"BROKEN CHAIN: {marks} after {before}"
+        before = marks
+    if len(set(before)) != len(before):
+        return f"DOUBLED: {before}"
+    return None
+
+
+def one_owner(_make: Maker) -> Callable[[World, State], str | None]:
+    """Return the check for byte-identical claims: one owner at most."""
+
+    def check(world: World, _state: State) -> str | None:
+        owners = [facts[2] for facts in world.acknowledged if facts[0] == "won"]
+        return f"TWO OWNERS: {owners}" if len(owners) > 1 else None
+
+    return check
