@@ -7,13 +7,15 @@ its object makes that copy. The steps, and what a crash after each leaves:
 | step                                        | left behind by a crash                      |
 |---------------------------------------------|---------------------------------------------|
 | 1 the name before is finished and compared  | nothing                                     |
-| 2 look: the name must hold no bytes         | nothing                                     |
-| 3 stage the bytes (few: inside the record)  | a staged object that nobody needs           |
-| 4 put the record, if absent: **decided**    | a decision that the next reader finishes    |
+| 2 stage the bytes (few: inside the record)  | a staged object that nobody needs           |
+| 3 put the record, if absent: **decided**    | a decision that the next reader finishes    |
+| 4 look: the name must hold no other bytes   | the same                                    |
 | 5 copy to the name                          | a finished decision, not marked as such     |
-| 6 mark the record final, remove the staged  | nothing, or a staged object nobody needs    |
+| 6 the record must still be there; mark it   | nothing, or a staged object nobody needs    |
+|   final and remove what was staged          |                                             |
 
 Staged bytes are removed only by a loser that has read the winner's record, or after 5.
+Steps 1, 4 and 6 are for a commit store that forgets: with a sound one they never object.
 """
 
 from __future__ import annotations
@@ -105,10 +107,11 @@ class RecordedDecisions(Handle):
         after = self._finish_previous(name)
         inline = len(body) <= self._inline_bytes
         record = make_record(name.path, body, token, after=after, inline=inline)
-        winner = self._find_unexpected(name) or self._claim(name, record, body)
+        winner = self._claim(name, record, body)
         decision: Decision
         if winner.token == token:
-            self._finish(name, winner, body if winner == record else None)
+            self._finish(name, winner, body if winner.sha256 == record.sha256 else None)
+            self._confirm(name, winner)
             decision = Won()
         else:
             found = self._finish(name, winner)
@@ -182,26 +185,7 @@ class RecordedDecisions(Handle):
             )
         raise self._undecided(Name(name.previous, name.series, number), found)
 
-    # Step 2.
-    def _find_unexpected(self, name: Name) -> Record | None:
-        """Return the record of a name that already has its bytes; refuse bytes without one."""
-        try:
-            self._ask(name, lambda: self._store.head(name.path))
-        except NotFoundError:
-            return None
-        record = self._record(name)
-        if record is not None:
-            return record
-        if name.number <= self._boundary(name):
-            raise CollectedError(
-                "this name was decided long ago: read the table again", name=name.path
-            )
-        found = self._object(name.path)
-        if found is not None:
-            raise self._undecided(name, found)
-        return None
-
-    # Steps 3 and 4.
+    # Steps 2 and 3.
     def _claim(self, name: Name, record: Record, body: bytes) -> Record:
         """Put the record if absent and return the one that is there: ours, or the winner's."""
         if record.staged is not None:
@@ -230,56 +214,54 @@ class RecordedDecisions(Handle):
                 return decode_record(seen)
         raise _unknown(name, decided=False)
 
-    # Steps 5 and 6.
-    def _finish(self, name: Name, record: Record, fresh: bytes | None = None) -> bytes:
+    # Steps 4 and 5.
+    def _finish(self, name: Name, record: Record, ours: bytes | None = None) -> bytes:
         """Make the name hold exactly the decided bytes, and return them.
 
-        `fresh` are the bytes of a record that was put just now, over a name seen empty.
+        `ours` are these bytes when they are at hand: then they are not fetched again.
         """
         seen = self._seen_finished(name.series)
         if record.after and seen.token and seen.number == name.number - 1:
             self._check_lineage(name, record, seen.token)
-        found = None if fresh is not None else self._object(name.path)
+        found = self._object(name.path)
         if found is None:
-            found = self._copy_to_name(name, record, fresh)
-            if fresh is None:
-                emit(EventKind.FINISHED, name=name.path)
+            found = self._copy_to_name(name, record, ours)
         if not record.matches(found):
             raise self._changed(name, record, found)
         self._note_finished(name.series, _Finished(name.number, record.token))
-        if record.state is RecordState.STAGED:
-            self._mark_final(name, record)
         return found
 
-    def _copy_to_name(self, name: Name, record: Record, fresh: bytes | None) -> bytes:
+    def _copy_to_name(self, name: Name, record: Record, ours: bytes | None) -> bytes:
         if record.state is RecordState.FINAL:
             raise CorruptError("decided bytes are gone from the store", name=name.path)
-
-        def copy() -> bytes | None:
-            try:
-                if record.body is not None:
-                    self._put_if_absent(name.path, record.body)
-                    return record.body
-                self._copy_if_absent(str(record.staged), name.path)
-            except AlreadyExistsError:
-                return self._object(name.path)  # a helper's copy; None after a 409
-            except NotFoundError:
-                # Nothing is staged any more: somebody finished, and removed it since.
-                found = self._object(name.path)
-                if found is None:
-                    raise CorruptError("decided bytes are gone", name=name.path) from None
-                return found
-            return fresh if fresh is not None else self._store.get(name.path)
-
         for attempt in self._attempts.of(name.path, "copy"):
             try:
-                found = copy()
+                found = self._copy_once(name, record, ours)
             except UnavailableError as error:
                 attempt.reason = str(error)
                 continue
             if found is not None:
+                if ours is None:
+                    emit(EventKind.FINISHED, name=name.path)
                 return found
         raise _unknown(name, decided=True)
+
+    def _copy_once(self, name: Name, record: Record, ours: bytes | None) -> bytes | None:
+        """Copy, and return the bytes at the name; None when the store refused for no reason."""
+        try:
+            if record.body is not None:
+                self._put_if_absent(name.path, record.body)
+                return record.body
+            self._copy_if_absent(str(record.staged), name.path)
+            return self._store.get(name.path) if ours is None else ours
+        except AlreadyExistsError:
+            return self._object(name.path)  # a helper's copy; None after a 409
+        except NotFoundError:
+            # Nothing is staged any more: somebody finished, and removed it since.
+            found = self._object(name.path)
+            if found is None:
+                raise CorruptError("decided bytes are gone", name=name.path) from None
+            return found
 
     def _put_if_absent(self, path: str, body: bytes) -> None:
         # A store that honours the condition then also protects the bytes from strangers.
@@ -291,19 +273,30 @@ class RecordedDecisions(Handle):
     def _copy_if_absent(self, source: str, target: str) -> None:
         self._store.copy(source, target, if_absent=self._store.copies_if_absent)
 
-    def _mark_final(self, name: Name, record: Record) -> None:
-        """Say in the record that nothing is staged, then remove it. Both are best effort."""
+    # Step 6.
+    def _confirm(self, name: Name, record: Record) -> None:
+        """Acknowledge nothing that the commit store no longer knows."""
         final = encode_record(record.finished())
         try:
-            marked = self._commit_store.compare_and_set(
-                self._key(name), encode_record(record), final
+            if record.state is RecordState.STAGED:
+                expected = encode_record(record)
+                self._ask(
+                    name,
+                    lambda: self._commit_store.compare_and_set(self._key(name), expected, final),
+                )
+            there = self._record(name)
+        except UnavailableError as error:
+            raise _unknown(name, decided=True) from error
+        if there is None or there.token != record.token:
+            raise CommitStoreRegressedError(
+                "the commit store no longer knows a decision that it made just now: stop "
+                "writing, see docs/troubleshooting.md",
+                name=name.path,
+                number=name.number,
+                store=self._commit_store.url,
             )
-            if not marked and self._commit_store.get(self._key(name)) != final:
-                return
-        except HoldfastError as error:
-            emit(EventKind.LEFT_BEHIND, path=record.staged, reason=error.kind.value)
-            return
-        self._remove_staged(record)
+        if there.state is RecordState.FINAL:
+            self._remove_staged(record)
 
     def _remove_staged(self, record: Record) -> None:
         if record.staged is None:

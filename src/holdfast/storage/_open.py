@@ -85,12 +85,10 @@ def _split(url: str | Path) -> tuple[str, str]:
             f"unknown store scheme {parts.scheme!r}{suggestion(parts.scheme, list(_BACKENDS))}; "
             f"known are {', '.join(sorted(_BACKENDS))}"
         )
-    if (
-        parts.query
-        or parts.fragment
-        or "@" in parts.netloc.rpartition("@")[0] + parts.username_part
-    ):
-        raise InvalidInputError("a store URL is only scheme, bucket and path")
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise InvalidInputError(
+            "a store URL is only scheme, bucket and path; credentials go into the options"
+        )
     if parts.scheme == "file":
         if parts.netloc not in {"", "localhost"}:
             raise InvalidInputError("a file URL has three slashes: file:///folder")

@@ -11,20 +11,38 @@ from holdfast.testing._explorer import (
     replay,
     wander,
 )
+from holdfast.testing._faulty_s3 import FaultyS3, S3Endpoint
+from holdfast.testing._faulty_s3_process import Control, FaultyS3Process
 from holdfast.testing._mutants import mutate
+from holdfast.testing._s3_faults import Fault, FaultKind, Faults, Requests, Seen, Total
+from holdfast.testing._s3_objects import ConditionMode, Conditions, Objects, Stored, sometimes
 from holdfast.testing._simulated import Request, SimulatedCommitStore, SimulatedStore, State
 from holdfast.testing._world import Choice, Outcome, Schedule, World, parse_schedule
 
 __all__ = [
     "Choice",
+    "ConditionMode",
+    "Conditions",
+    "Control",
     "Exploration",
+    "Fault",
+    "FaultKind",
+    "Faults",
+    "FaultyS3",
+    "FaultyS3Process",
+    "Objects",
     "Outcome",
     "Request",
+    "Requests",
+    "S3Endpoint",
     "Scenario",
     "Schedule",
+    "Seen",
     "SimulatedCommitStore",
     "SimulatedStore",
     "State",
+    "Stored",
+    "Total",
     "Violation",
     "World",
     "explore",
@@ -34,5 +52,6 @@ __all__ = [
     "parse_schedule",
     "render",
     "replay",
+    "sometimes",
     "wander",
 ]
