@@ -14,6 +14,7 @@ from holdfast.formats._names import (
     staged_path,
     temporary_path,
     version_name,
+    version_of,
 )
 from holdfast.formats._pin import (
     ArbiterKind,
@@ -52,4 +53,5 @@ __all__ = [
     "staged_path",
     "temporary_path",
     "version_name",
+    "version_of",
 ]

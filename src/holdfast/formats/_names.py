@@ -28,6 +28,7 @@ MAX_NUMBER = 2**63 - 1
 _U64_MAX = 2**64 - 1
 _MAX_PATH_CHARS = 350
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=+-]{0,254}")
+_VERSION = re.compile(r"_versions/(\d{20})\.manifest")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -149,3 +150,9 @@ def temporary_path(token: str) -> str:
 def probe_path(token: str, step: str) -> str:
     """Return an object name of one probe."""
     return check_path(f"{PROBE_FOLDER}/{token}/{step}")
+
+
+def version_of(path: str) -> int | None:
+    """Return the version whose manifest has this path; None for any other path."""
+    match = _VERSION.fullmatch(path)
+    return None if match is None else _U64_MAX - int(match[1])

@@ -1,0 +1,179 @@
+"""Tie a table to its arbiter: the pin is written once, at creation, and read at every open.
+
+The pin is a guard, not an arbiter. On a store with a sound put-if-absent it is decided like
+any name. Elsewhere it is decided in the commit store, under the table's location, so that
+creators that use *one* commit store agree. Two creators with *two* commit stores on one
+store that ignores conditions cannot be arbitrated by anybody: a creator therefore decides
+its first version and then reads the pin again (`confirm_pin`) before it acknowledges. At
+most one of them does; the others get `PinMismatchError`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from holdfast._ids import Ids
+from holdfast.arbiter._commit_store import CommitStore, Key
+from holdfast.arbiter._conditional import ConditionalPut
+from holdfast.arbiter._decision import Won
+from holdfast.errors import AlreadyExistsError, NotFoundError, PinMismatchError, UnsupportedError
+from holdfast.events import EventKind, emit
+from holdfast.formats import (
+    PIN_PATH,
+    VERSIONS_SERIES,
+    ArbiterKind,
+    Name,
+    Pin,
+    decode_pin,
+    encode_pin,
+)
+from holdfast.storage import ObjectStore
+
+
+def read_pin(store: ObjectStore) -> Pin | None:
+    """Return the pin of the table in `store`, or None.
+
+    Raises:
+        CorruptError: it cannot be read.
+    """
+    try:
+        return decode_pin(store.get(PIN_PATH))
+    except NotFoundError:
+        return None
+
+
+def confirm_pin(store: ObjectStore, pin: Pin) -> None:
+    """Make sure that the table is still tied as `pin` says.
+
+    Raises:
+        PinMismatchError: another creator was there.
+    """
+    there = read_pin(store)
+    if there is None or there.table_id != pin.table_id:
+        raise PinMismatchError(
+            "the table was tied to another arbiter meanwhile: open it again",
+            location=store.location,
+            expected=pin.table_id,
+            actual=there.table_id if there else None,
+        )
+
+
+def pin_to_condition(store: ObjectStore, arbiter: ConditionalPut, ids: Ids) -> Pin:
+    """Tie a table to its store's own put-if-absent; return the pin that holds from now on.
+
+    Raises:
+        PinMismatchError: the table is tied to a commit store.
+    """
+    pin = Pin(table_id=ids.token(), arbiter=ArbiterKind.CONDITIONAL_PUT, location=store.location)
+    decision = arbiter.decide(Name.single(PIN_PATH), encode_pin(pin), pin.table_id)
+    if isinstance(decision, Won):
+        return _pinned(pin)
+    there = decode_pin(decision.body)
+    _check_kind(there, ArbiterKind.CONDITIONAL_PUT, store.location)
+    return there
+
+
+def pin_to_commit_store(
+    store: ObjectStore, commit_store: CommitStore, ids: Ids, url: str | None = None
+) -> Pin:
+    """Tie a table to a commit store; return the pin that holds from now on. Safe to repeat.
+
+    `url` is what the pin says to find the commit store by, instead of its own URL.
+
+    Raises:
+        PinMismatchError: the table is tied to something else.
+    """
+    there = read_pin(store)
+    if there is None:
+        there = _put_pin(store, _agree(store, commit_store, ids, url))
+    _check_kind(there, ArbiterKind.COMMIT_STORE, store.location)
+    check_identity(there, commit_store)
+    return there
+
+
+def check_identity(pin: Pin, commit_store: CommitStore) -> None:
+    """Make sure that this is the commit store that the table is tied to.
+
+    Raises:
+        PinMismatchError: it is another one.
+    """
+    identity = commit_store.identity()
+    if identity != pin.store_id:
+        raise PinMismatchError(
+            "this is not the commit store that the table is tied to: give the URL of that one "
+            "in HOLDFAST_COMMIT_STORE_URL",
+            location=pin.location,
+            pinned=pin.store_url,
+            given=commit_store.url,
+            expected=pin.store_id,
+            actual=identity,
+        )
+
+
+def _agree(store: ObjectStore, commit_store: CommitStore, ids: Ids, url: str | None) -> Pin:
+    """Decide, in the commit store, which pin this location gets."""
+    series = location_series(store.location)
+    newest = commit_store.scan(series, limit=1, newest_first=True)
+    number = newest[0].number if newest else -1
+    if newest:
+        pin = decode_pin(newest[0].value)
+        if not _is_used(pin, commit_store):
+            return pin  # being created by somebody, or by somebody who died: the same table
+        # Versions are decided after the pin is written, so a used pin that is not there
+        # belongs to a table that was removed: the location gets a new one.
+        there = read_pin(store)
+        if there is not None:
+            return there
+    mine = Pin(
+        table_id=ids.token(),
+        arbiter=ArbiterKind.COMMIT_STORE,
+        location=store.location,
+        store_id=commit_store.identity(),
+        store_url=url or commit_store.url,
+    )
+    winner = commit_store.put_if_absent(Key(series, number + 1), encode_pin(mine))
+    return mine if winner is None else decode_pin(winner)
+
+
+def location_series(location: str) -> str:
+    """Return the commit-store series in which a location's pins are decided."""
+    return f"location/{hashlib.sha256(location.encode()).hexdigest()}"
+
+
+def _is_used(pin: Pin, commit_store: CommitStore) -> bool:
+    series = f"{pin.table_id}/{VERSIONS_SERIES}"
+    return bool(commit_store.scan(series, limit=1)) or commit_store.boundary(series) >= 0
+
+
+def _put_pin(store: ObjectStore, pin: Pin) -> Pin:
+    body = encode_pin(pin)
+    try:
+        store.put_if_absent(PIN_PATH, body)
+    except AlreadyExistsError:
+        there = read_pin(store)
+        if there is not None:
+            return there
+        store.put(PIN_PATH, body)  # a 409: nothing was there
+    except UnsupportedError:
+        store.put(PIN_PATH, body)
+    confirm_pin(store, pin)
+    return _pinned(pin)
+
+
+def _pinned(pin: Pin) -> Pin:
+    emit(
+        EventKind.PINNED,
+        location=pin.location,
+        arbiter=pin.arbiter.value,
+        table_id=pin.table_id,
+    )
+    return pin
+
+
+def _check_kind(pin: Pin, wanted: ArbiterKind, location: str) -> None:
+    if pin.arbiter is not wanted:
+        raise PinMismatchError(
+            f"the table is tied to {pin.arbiter.value}, not to {wanted.value}: open it as it is",
+            location=location,
+            pinned=pin.store_url,
+        )

@@ -1,0 +1,115 @@
+"""Verdicts remembered between processes, for a while.
+
+A probe takes some eighty requests, so its verdict is kept in a small file per store in the
+user's cache folder (`$XDG_CACHE_HOME/holdfast/verdicts`). Only `enforced` is kept: any other
+verdict is found again quickly, and somebody may have mended the store since. A verdict that
+is too old, from the future, or unreadable counts as none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+from holdfast._clock import Clock, SystemClock
+from holdfast._ids import RandomIds
+from holdfast.arbiter._probe import ProbeReport, probe
+from holdfast.arbiter._verdict import Verdict
+from holdfast.options import StorageOptions, translate
+from holdfast.storage import backend_of, open_store
+
+MAX_AGE = timedelta(hours=24)
+
+
+def verdict_of(
+    url: str | Path,
+    options: Mapping[str, str] | None = None,
+    *,
+    max_age: timedelta = MAX_AGE,
+    clock: Clock | None = None,
+) -> Verdict:
+    """Return the verdict on a store: remembered, or probed now.
+
+    Raises:
+        PermissionDeniedError, NotFoundError: the store cannot be written to at all.
+    """
+    clock = clock or SystemClock()
+    file = _file(url, options)
+    if _is_fresh(file, max_age, clock):
+        return Verdict.ENFORCED
+    return remember(url, options, probe_url(url, options, clock=clock), clock=clock).verdict
+
+
+def probe_url(
+    url: str | Path,
+    options: Mapping[str, str] | None = None,
+    *,
+    clock: Clock | None = None,
+) -> ProbeReport:
+    """Probe the store at a URL with independent clients."""
+    return probe(lambda: open_store(url, options), clock=clock)
+
+
+def remember(
+    url: str | Path,
+    options: Mapping[str, str] | None,
+    report: ProbeReport,
+    *,
+    clock: Clock | None = None,
+) -> ProbeReport:
+    """Keep a verdict of `enforced` and drop any other; return the report. Never raises."""
+    file = _file(url, options)
+    with contextlib.suppress(OSError):
+        if report.verdict is not Verdict.ENFORCED:
+            file.unlink(missing_ok=True)
+            return report
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh = file.with_name(f"{file.name}.{RandomIds().token()}")
+        fresh.write_text(json.dumps({"probed_at": (clock or SystemClock()).now()}))
+        fresh.replace(file)
+    return report
+
+
+def forget(url: str | Path, options: Mapping[str, str] | None = None) -> None:
+    """Drop what is remembered of a store, so that it is probed again."""
+    with contextlib.suppress(OSError):
+        _file(url, options).unlink(missing_ok=True)
+
+
+def _is_fresh(file: Path, max_age: timedelta, clock: Clock) -> bool:
+    try:
+        age = clock.now() - float(json.loads(file.read_text())["probed_at"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return 0 <= age <= max_age.total_seconds()
+
+
+def _file(url: str | Path, options: Mapping[str, str] | None) -> Path:
+    """Return the file for one store as one client sees it: backend, bucket, endpoint, identity."""
+    backend = backend_of(url)
+    config = translate(backend, StorageOptions(options)).config
+    parts = [
+        backend,
+        _place(backend, open_store(url, options).location),
+        config.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL", ""),
+        config.get("access_key_id") or config.get("account_name") or "",
+    ]
+    name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "holdfast" / "verdicts" / f"{name}.json"
+
+
+def _place(backend: str, location: str) -> str:
+    """Return what shares one verdict: a bucket, or a mounted file system."""
+    if backend == "memory":
+        return f"{os.getpid()} {location}"
+    if backend != "file":
+        return "/".join(location.split("/")[:3])
+    folder = Path(location.removeprefix("file://"))
+    there = next(f for f in (folder, *folder.parents) if f.exists())
+    return f"{os.uname().nodename} {there.stat().st_dev}"

@@ -1,0 +1,47 @@
+"""The parser of the command line, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from holdfast._version import __version__
+from holdfast.cli import _pin, _probe, _store
+from holdfast.cli._output import MEANINGS, Exit, print_error
+from holdfast.errors import HoldfastError
+
+_EPILOG = "exit codes:\n" + "\n".join(f"  {code.value:>2}  {MEANINGS[code]}" for code in Exit)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except HoldfastError as error:
+        return int(print_error(error, as_json=arguments.json))
+    except BrokenPipeError:
+        # The reader of our output went away; nothing more can be said there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(Exit.OK)
+    except KeyboardInterrupt:
+        print("holdfast: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="holdfast",
+        description="Safe concurrent writes to Lance tables, on any object store.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
+    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _probe.add(verbs)
+    _store.add(verbs)
+    _pin.add(verbs)
+    return parser

@@ -1,0 +1,73 @@
+"""What every command prints and how it ends: data on stdout, the rest on stderr, exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from enum import IntEnum
+
+from holdfast.errors import ErrorKind, HoldfastError
+
+
+class Exit(IntEnum):
+    """Exit codes; stable."""
+
+    OK = 0
+    UNFIT = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    PERMISSION = 4
+    UNAVAILABLE = 5
+    UNKNOWN = 6
+    UNSAFE = 7
+    OPERATOR = 8
+    INTERNAL = 70
+
+
+MEANINGS: Mapping[Exit, str] = {
+    Exit.OK: "done; a probed store enforced put-if-absent; a checked commit store is fit",
+    Exit.UNFIT: "the probe or check found the store unfit to decide",
+    Exit.USAGE: "wrong usage, options or input, or a missing extra",
+    Exit.NOT_FOUND: "the table, bucket, database or schema is not there",
+    Exit.PERMISSION: "credentials refused, or a read-only place",
+    Exit.UNAVAILABLE: "no usable answer (also an inconclusive probe): try again",
+    Exit.UNKNOWN: "the outcome could not be learnt: repeat with the same transaction id",
+    Exit.UNSAFE: "refused, because the store cannot decide: use a commit store",
+    Exit.OPERATOR: "table and commit store disagree: an operator must look",
+    Exit.INTERNAL: "a defect in Holdfast: please report it",
+}
+
+_EXITS: Mapping[ErrorKind, Exit] = {
+    ErrorKind.ALREADY_EXISTS: Exit.USAGE,
+    ErrorKind.COLLECTED: Exit.OPERATOR,
+    ErrorKind.COMMIT_STORE_REGRESSED: Exit.OPERATOR,
+    ErrorKind.COMMIT_UNKNOWN: Exit.UNKNOWN,
+    ErrorKind.CONFLICT: Exit.UNAVAILABLE,
+    ErrorKind.CORRUPT: Exit.OPERATOR,
+    ErrorKind.FOREIGN_VERSION: Exit.OPERATOR,
+    ErrorKind.INTERNAL: Exit.INTERNAL,
+    ErrorKind.INVALID_INPUT: Exit.USAGE,
+    ErrorKind.MISSING_EXTRA: Exit.USAGE,
+    ErrorKind.NOT_FOUND: Exit.NOT_FOUND,
+    ErrorKind.PERMISSION_DENIED: Exit.PERMISSION,
+    ErrorKind.PIN_MISMATCH: Exit.OPERATOR,
+    ErrorKind.UNAVAILABLE: Exit.UNAVAILABLE,
+    ErrorKind.UNSAFE_STORE: Exit.UNSAFE,
+    ErrorKind.UNSUPPORTED: Exit.UNSAFE,
+}
+
+
+def print_result(result: Mapping[str, object], text: str, *, as_json: bool) -> None:
+    """Print a result for people or for programs."""
+    print(json.dumps(result, sort_keys=True) if as_json else text)
+
+
+def print_error(error: HoldfastError, *, as_json: bool) -> Exit:
+    """Print an error and return its exit code."""
+    if as_json:
+        details = {key: str(value) for key, value in error.details.items()}
+        shown = {"kind": error.kind.value, "message": error.message, "details": details}
+        print(json.dumps({"error": shown}, sort_keys=True))
+    print(f"holdfast: {error}", file=sys.stderr)
+    return _EXITS[error.kind]

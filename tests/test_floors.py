@@ -1,0 +1,200 @@
+"""The package is a house of floors: a module imports from its own floor or from below, never up.
+
+The checker reads the sources without importing them, so it also sees imports inside functions.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).resolve().parent.parent / "src"
+
+# From the ground up; what stands on one line shares a floor.
+FLOORS: tuple[tuple[str, ...], ...] = (
+    ("errors", "options", "txn", "events", "_clock", "_ids", "_version"),
+    ("storage", "formats"),
+    ("arbiter",),
+    ("commits",),
+    ("wal",),
+    ("memtable",),
+    ("shard",),
+    ("read",),
+    ("index",),
+    ("upkeep",),
+    ("table",),
+    ("holdfast",),  # the package itself: its __init__ gives out what lies below
+    ("spark", "server", "cli"),
+)
+HEIGHT = {part: height for height, floor in enumerate(FLOORS) for part in floor}
+DATA_LIBRARIES = {"lance", "lance_namespace", "pyarrow"}
+
+# What a part must not import although its height would allow it.
+FORBIDDEN = {"formats": {"holdfast.storage", "obstore", "socket", "subprocess", "tempfile"}}
+# Who alone may import something. `testing` may import anything.
+RESERVED = {"pyspark": {"spark", "pyspark_holdfast"}, "argparse": {"cli"}}
+
+PUBLIC = {
+    "holdfast.arbiter.stores",
+    "holdfast.testing.faulty_s3",
+}
+PUBLIC_FOLDERS = {"holdfast.arbiter.stores"}
+
+
+def violations(sources: Path) -> list[str]:
+    """Return one line for each broken rule in the packages below `sources`."""
+    found = []
+    for path in sorted(sources.rglob("*.py")):
+        module = module_name(path, sources)
+        tree = ast.parse(path.read_text())
+        found += [f"{module}: {problem}" for problem in module_problems(module, tree)]
+        is_package = path.name == "__init__.py"
+        for target in imports(tree, module, is_package=is_package):
+            problem = import_problem(part_of(module), target)
+            if problem:
+                found.append(f"{module} imports {target}: {problem}")
+    return found
+
+
+def module_name(path: Path, sources: Path) -> str:
+    parts = path.relative_to(sources).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def part_of(module: str) -> str:
+    """Return the part of the house: `holdfast.wal._x` is in `wal`."""
+    names = module.split(".")
+    return names[1] if names[0] == "holdfast" and len(names) > 1 else names[0]
+
+
+def module_problems(module: str, tree: ast.Module) -> Iterator[str]:
+    if not ast.get_docstring(tree):
+        yield "has no docstring"
+    part = part_of(module)
+    if part not in HEIGHT and part not in {"testing", "pyspark_holdfast"}:
+        yield f"{part} is on no floor; give it one in tests/test_floors.py"
+    folder, _, name = module.rpartition(".")
+    nested = folder.count(".") > 0
+    if nested and not (name[0] == "_" or module in PUBLIC or folder in PUBLIC_FOLDERS):
+        yield "is not one of the public modules, so its name starts with _"
+
+
+def imports(tree: ast.Module, module: str, *, is_package: bool) -> Iterator[str]:
+    """Yield the full name of everything imported; of `from a import b`, `a.b`."""
+    package = module if is_package else module.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")
+            base = above[: len(above) - node.level + 1] if node.level else []
+            start = ".".join([*base, node.module] if node.module else base)
+            yield from (f"{start}.{alias.name}" for alias in node.names)
+
+
+def import_problem(part: str, target: str) -> str | None:
+    if part == "testing":
+        return None
+    library = target.split(".", maxsplit=1)[0]
+    if library == "holdfast":
+        upwards = upward_problem(part, target)
+        if upwards:
+            return upwards
+    if any(f"{target}.".startswith(f"{name}.") for name in FORBIDDEN.get(part, ())):
+        return f"not for {part}"
+    if library in RESERVED and part not in RESERVED[library]:
+        return f"only {' and '.join(sorted(RESERVED[library]))} may"
+    if library in DATA_LIBRARIES and HEIGHT.get(part, 99) < HEIGHT["commits"]:
+        return "Lance and Arrow start at commits"
+    return None
+
+
+def upward_problem(part: str, target: str) -> str | None:
+    wanted = part_of(target)
+    if wanted == "testing":
+        return "only tests need holdfast.testing"
+    if wanted not in HEIGHT:  # a name such as `holdfast.open_table`, not a module
+        wanted = "holdfast"
+    if HEIGHT.get(part, 99) < HEIGHT[wanted]:
+        return f"{wanted} is above {part}"
+    return None
+
+
+def test_nothing_imports_upwards() -> None:
+    assert violations(SOURCES) == []
+
+
+def test_every_floor_of_the_sources_is_seen() -> None:
+    parts = {part_of(module_name(path, SOURCES)) for path in SOURCES.rglob("*.py")}
+    assert {"holdfast", "errors", "storage", "arbiter", "cli", "testing"} <= parts
+
+
+# The checker itself: one broken rule at a time, in a made-up tree.
+
+
+def tree(folder: Path, module: str, source: str, *, docstring: str = '"""Doc."""\n') -> Path:
+    path = folder.joinpath(*module.split(".")).with_suffix(".py")
+    path.parent.mkdir(parents=True)
+    path.write_text(docstring + source)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("holdfast.arbiter._x", "import holdfast.commits._y"),
+        ("holdfast.arbiter._x", "from holdfast.commits._y import z"),
+        ("holdfast.arbiter._x", "from holdfast import commits"),
+        ("holdfast.arbiter._x", "from holdfast import open_table"),
+        ("holdfast.arbiter._x", "import holdfast"),
+        ("holdfast.arbiter._x", "def f():\n    from holdfast.table import Table"),
+        ("holdfast.arbiter._x", "from ..commits import y"),
+        ("holdfast.errors", "from holdfast.storage import _port"),
+        ("holdfast.errors", "from .storage import _port"),
+        ("holdfast.table", "from holdfast.spark import write"),
+        ("holdfast.formats._x", "from holdfast.storage import _port"),
+        ("holdfast.formats._x", "import obstore"),
+        ("holdfast.formats._x", "from obstore.store import S3Store"),
+        ("holdfast.storage._x", "import pyarrow as pa"),
+        ("holdfast.arbiter._x", "from lance import dataset"),
+        ("holdfast.table", "import pyspark.sql"),
+        ("holdfast.cli._x", "from pyspark.sql import SparkSession"),
+        ("holdfast.spark._x", "import argparse"),
+        ("holdfast.cli._x", "from holdfast.testing import faulty_s3"),
+        ("holdfast.cli._x", "import holdfast.testing.faulty_s3"),
+        ("holdfast.attic._x", ""),
+        ("holdfast.storage.local", ""),
+        ("holdfast.testing.world", ""),
+    ],
+)
+def test_the_checker_notices(tmp_path: Path, module: str, source: str) -> None:
+    (found,) = violations(tree(tmp_path, module, source))
+    assert found.startswith(module)
+
+
+def test_the_checker_notices_a_missing_docstring(tmp_path: Path) -> None:
+    found = violations(tree(tmp_path, "holdfast.errors", "x = 1\n", docstring=""))
+    assert found == ["holdfast.errors: has no docstring"]
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("holdfast.storage._x", "from holdfast.formats import _names"),
+        ("holdfast.storage._x", "import obstore"),
+        ("holdfast.storage._x", "from ._port import Store"),
+        ("holdfast.commits._x", "import lance, pyarrow"),
+        ("holdfast.arbiter.stores.postgres", "from holdfast.errors import ConflictError"),
+        ("holdfast.table", "from holdfast.upkeep._vacuum import vacuum"),
+        ("holdfast.__init__", "from holdfast.table import open_table"),
+        ("holdfast.cli._x", "import argparse\nfrom holdfast import open_table"),
+        ("holdfast.spark._x", "from pyspark.sql import SparkSession"),
+        ("holdfast.testing.faulty_s3", "import argparse, pyspark\nimport holdfast.cli"),
+        ("pyspark_holdfast.__init__", "import pyspark\nfrom holdfast.spark import DefaultSource"),
+    ],
+)
+def test_the_checker_lets_pass(tmp_path: Path, module: str, source: str) -> None:
+    assert violations(tree(tmp_path, module, source)) == []
