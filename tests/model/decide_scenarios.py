@@ -26,10 +26,12 @@ from holdfast.arbiter import (
     Won,
 )
 from holdfast.errors import (
+    CollectedError,
     CommitStoreRegressedError,
     CommitUnknownError,
     CorruptError,
     ForeignVersionError,
+    UnavailableError,
 )
 from holdfast.formats import ArbiterKind, Name, Pin
 from holdfast.testing import Scenario, SimulatedCommitStore, SimulatedStore, State, World
@@ -41,6 +43,7 @@ PIN = Pin(
     store_id="store",
     store_url="simulated://store",
 )
+HONEST_ANSWERS = (CommitUnknownError, CollectedError, UnavailableError)
 LOUD = (CommitStoreRegressedError, ForeignVersionError, CorruptError)
 
 
@@ -91,9 +94,7 @@ def conditional(store: SimulatedStore, _commit_store: SimulatedCommitStore, ids:
     return ConditionalPut(store, Verdict.ENFORCED, clock=NoClock(), ids=ids, retry=RETRY)
 
 
-def recorded_with(
-    inline_bytes: int, factory: type[RecordedDecisions] = RecordedDecisions
-) -> Maker:
+def recorded_with(inline_bytes: int, factory: type[RecordedDecisions] = RecordedDecisions) -> Maker:
     def make(store: SimulatedStore, commit_store: SimulatedCommitStore, ids: Ids) -> Arbiter:
         return factory(
             store,
@@ -122,7 +123,8 @@ def marks_of(body: bytes) -> tuple[str, ...]:
 
 def append(world: World, arbiter: Arbiter, ids: Ids, mark: str) -> None:
     """Append `mark` once: what a committing writer does, in small."""
-    number, marks = 1, ()
+    number = 1
+    marks: tuple[str, ...] = ()
     while True:
         token = ids.token()
         body = encode((*marks, mark), token)
@@ -141,10 +143,13 @@ def _decide_stubbornly(arbiter: Arbiter, name: Name, body: bytes, token: str) ->
         return arbiter.decide(name, body, token)
 
 
-def claim_same(world: World, arbiter: Arbiter, ids: Ids, mark: str) -> None:
-    """Claim name 1 with a body that differs from a rival's by its token alone."""
+def claim(
+    world: World, arbiter: Arbiter, ids: Ids, mark: str, *, tokens_in_bodies: bool = True
+) -> None:
+    """Claim name 1 with a body that says nothing of the claimer but its token."""
     token = ids.token()
-    decision = arbiter.decide(name_of(1), encode(("epoch-7",), token), token)
+    body = encode(("epoch-7",), token if tokens_in_bodies else "")
+    decision = arbiter.decide(name_of(1), body, token)
     world.acknowledge("won" if isinstance(decision, Won) else "lost", 1, mark)
 
 
@@ -159,8 +164,11 @@ class Setup:
     faults: int = 0
     crashes: int = 0
     preemptions: int | None = None
+    decisive: bool = True
     forgets: int = 0
     reader: bool = False
+    collector: bool = False
+    program: Callable[[World, Arbiter, Ids, str], None] = append
     check: Callable[[Maker], Callable[[World, State], str | None]] | None = None
     observer: Maker | None = None
 
@@ -171,6 +179,7 @@ class Setup:
     def build(self) -> World:
         world = World(
             honest=self.honest,
+            decisive=self.decisive,
             faults=self.faults,
             crashes=self.crashes,
             preemptions=self.preemptions,
@@ -180,6 +189,9 @@ class Setup:
         if self.reader:
             arbiter = self.make(world.store(), world.commit_store(), CountedIds(90))
             world.add("reader", lambda: read_all(world, arbiter))
+        if self.collector:
+            keeper = recorded_with(0)(world.store(), world.commit_store(), CountedIds(91))
+            world.add("collector", lambda: collect_first(keeper))
         for index in range(self.forgets):
             world.add(f"backup{index}", lambda: world.commit_store().forget("hf-table/list"))
         return world
@@ -188,7 +200,7 @@ class Setup:
         ids = CountedIds(index + 1)
         arbiter = self.make(world.store(), world.commit_store(), ids)
         mark = "abcdef"[index]
-        world.add(mark, lambda: append(world, arbiter, ids, mark))
+        world.add(mark, lambda: self.program(world, arbiter, ids, mark))
 
     def but(self, **changes: object) -> Setup:
         return replace(self, **changes)  # type: ignore[arg-type]
@@ -201,10 +213,17 @@ def read_all(world: World, arbiter: Arbiter) -> None:
         number += 1
 
 
+def collect_first(arbiter: Arbiter) -> None:
+    """Drop the record of name 1 once its bytes are at the name."""
+    assert isinstance(arbiter, RecordedDecisions)
+    if arbiter.read(name_of(1)) is not None:
+        arbiter.accept("list", 1)
+
+
 def versions(make: Maker, state: State) -> list[bytes]:
     """Read the whole list as a fresh process would, after everybody else died."""
     arbiter = make(SimulatedStore(state.apply), SimulatedCommitStore(state.apply), CountedIds(99))
-    found = []
+    found: list[bytes] = []
     while (body := arbiter.read(name_of(len(found) + 1))) is not None:
         found.append(body)
     return found
@@ -221,7 +240,7 @@ def holds(make: Maker) -> Callable[[World, State], str | None]:
             found = versions(make, state)
         except LOUD as error:
             return f"unreadable: {error}"
-        return _compare(world, found)
+        return _compare(world, found) or _guessed(world, found)
 
     return check
 
@@ -246,17 +265,31 @@ def tells_loudly(make: Maker) -> Callable[[World, State], str | None]:
 
 
 def _plain_view(world: World, state: State) -> str | None:
-    """What a stock reader sees of acknowledged names."""
+    """What a stock reader sees of acknowledged names, and of those before them."""
     for kind, number, *rest in world.acknowledged:
-        if kind == "won" and state.objects.get(f"list/{number}") != rest[0]:
+        if kind != "won":
+            continue
+        if state.objects.get(f"list/{number}") != rest[0]:
             return f"LOST: version {number}, acknowledged to {rest[1]}, is not in the store"
+        for before in range(1, int(str(number))):
+            if f"list/{before}" not in state.objects:
+                return f"HOLE: version {number} is acknowledged, version {before} is not there"
     return None
 
 
 def _stopped(world: World) -> str | None:
     for actor in world.actors:
-        if actor.error and not isinstance(actor.error, CommitUnknownError):
+        if actor.error and not isinstance(actor.error, HONEST_ANSWERS):
             return f"STOPPED: {actor.name}: {actor.error}"
+    return None
+
+
+def _guessed(world: World, found: list[bytes]) -> str | None:
+    """An actor that was told "unavailable, nothing was decided" must not be in the list."""
+    for actor in world.actors:
+        if isinstance(actor.error, UnavailableError) and found:
+            if actor.name in marks_of(found[-1]):
+                return f"GUESSED: {actor.name} was told that nothing was decided"
     return None
 
 

@@ -110,8 +110,7 @@ class RecordedDecisions(Handle):
         winner = self._claim(name, record, body)
         decision: Decision
         if winner.token == token:
-            self._finish(name, winner, body if winner.sha256 == record.sha256 else None)
-            self._confirm(name, winner)
+            self._complete(name, winner, body if winner.sha256 == record.sha256 else None)
             decision = Won()
         else:
             found = self._finish(name, winner)
@@ -133,9 +132,7 @@ class RecordedDecisions(Handle):
         if record is not None:
             return self._finish(name, record)
         found = self._object(name.path)
-        if found is not None and name.number > self._boundary(name):
-            raise self._undecided(name, found)
-        return found
+        return None if found is None else self._read_unrecorded(name, found)
 
     def newest(self, series: str) -> int | None:
         """Return the highest decided number of a series, or None."""
@@ -183,7 +180,9 @@ class RecordedDecisions(Handle):
                 name=name.path,
                 missing=name.previous,
             )
-        raise self._undecided(Name(name.previous, name.series, number), found)
+        self._read_unrecorded(Name(name.previous, name.series, number), found)
+        seen = self._seen_finished(name.series)
+        return seen.token if seen.number == number else None
 
     # Steps 2 and 3.
     def _claim(self, name: Name, record: Record, body: bytes) -> Record:
@@ -213,6 +212,14 @@ class RecordedDecisions(Handle):
             if seen is not None:
                 return decode_record(seen)
         raise _unknown(name, decided=False)
+
+    # Steps 4 to 6, of our own decision.
+    def _complete(self, name: Name, record: Record, ours: bytes | None) -> None:
+        try:
+            self._finish(name, record, ours)
+            self._confirm(name, record)
+        except UnavailableError as error:
+            raise _unknown(name, decided=True) from error
 
     # Steps 4 and 5.
     def _finish(self, name: Name, record: Record, ours: bytes | None = None) -> bytes:
@@ -276,17 +283,12 @@ class RecordedDecisions(Handle):
     # Step 6.
     def _confirm(self, name: Name, record: Record) -> None:
         """Acknowledge nothing that the commit store no longer knows."""
-        final = encode_record(record.finished())
-        try:
-            if record.state is RecordState.STAGED:
-                expected = encode_record(record)
-                self._ask(
-                    name,
-                    lambda: self._commit_store.compare_and_set(self._key(name), expected, final),
-                )
-            there = self._record(name)
-        except UnavailableError as error:
-            raise _unknown(name, decided=True) from error
+        if record.state is RecordState.STAGED:
+            old, final = encode_record(record), encode_record(record.finished())
+            self._ask(name, lambda: self._commit_store.compare_and_set(self._key(name), old, final))
+        there = self._record(name)
+        if there is None and name.number <= self._boundary(name):
+            return  # collected already: somebody saw the bytes at their name
         if there is None or there.token != record.token:
             raise CommitStoreRegressedError(
                 "the commit store no longer knows a decision that it made just now: stop "
@@ -333,6 +335,19 @@ class RecordedDecisions(Handle):
             return self._ask(Name.single(path), lambda: self._store.get(path))
         except NotFoundError:
             return None
+
+    def _read_unrecorded(self, name: Name, found: bytes) -> bytes:
+        """Explain bytes whose record was not there a moment ago.
+
+        Either it was put since, or it was collected, or nobody decided these bytes. Asked in
+        this order: a record that is missing now was collected before now, or never was.
+        """
+        record = self._record(name)
+        if record is not None:
+            return self._finish(name, record)
+        if name.number <= self._boundary(name):
+            return found
+        raise self._undecided(name, found)
 
     def _check_lineage(self, name: Name, record: Record, known: str) -> None:
         """Refuse a decision that was built on another predecessor than the one we know."""

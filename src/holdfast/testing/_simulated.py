@@ -50,8 +50,9 @@ Ask = Callable[[Request], object]
 class State:
     """All bytes and records of a world, with a digest that is kept up to date."""
 
-    def __init__(self, *, honest: bool = True) -> None:
-        self.honest = honest
+    def __init__(self, *, honest: bool = True, decisive: bool = True) -> None:
+        self.honest = honest  # does the object store enforce put-if-absent?
+        self.decisive = decisive  # does the commit store?
         self.objects: dict[str, bytes] = {}
         self.records: dict[tuple[str, Key], bytes] = {}
         self.boundaries: dict[tuple[str, str], int] = {}
@@ -59,7 +60,7 @@ class State:
 
     def copy(self) -> State:
         """Return an independent copy."""
-        twin = State(honest=self.honest)
+        twin = State(honest=self.honest, decisive=self.decisive)
         twin.objects = dict(self.objects)
         twin.records = dict(self.records)
         twin.boundaries = dict(self.boundaries)
@@ -132,7 +133,7 @@ class State:
     def _record_put_if_absent(self, store: str, key: Key, value: bytes) -> bytes | None:
         if key.number <= self._record_boundary(store, key.series):
             raise CollectedError("decided long ago", number=key.number)
-        there = self.records.get((store, key))
+        there = self.records.get((store, key)) if self.decisive else None
         if there is None:
             self._set_record(store, key, value)
         return there

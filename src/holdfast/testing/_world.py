@@ -96,12 +96,13 @@ class World:
         self,
         *,
         honest: bool = True,
+        decisive: bool = True,
         faults: int = 0,
         crashes: int = 0,
         preemptions: int | None = None,
         fault_kinds: Sequence[Outcome] = FAULTS,
     ) -> None:
-        self.state = State(honest=honest)
+        self.state = State(honest=honest, decisive=decisive)
         self.actors: list[Actor] = []
         self.ghosts: list[Request] = []
         self.acknowledged: list[tuple[object, ...]] = []

@@ -1,0 +1,95 @@
+"""Both arbiters through every interleaving, fault and crash that the budgets allow."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from holdfast.testing import Exploration, Outcome, Scenario, explore, merge_outcomes, wander
+from model.create_scenarios import creators
+from model.decide_scenarios import Setup, conditional, inline, staged
+
+SETUPS = [
+    Setup(name="conditional put, 2 actors", make=conditional, faults=1, crashes=1),
+    Setup(name="conditional put, 3 actors", make=conditional, actors=3, faults=1, crashes=1),
+    Setup(name="inline, honest store", make=inline, faults=1, crashes=1),
+    Setup(name="inline, lying store", make=inline, faults=1, crashes=1, honest=False),
+    Setup(name="staged, honest store, a crash", make=staged, crashes=1),
+    Setup(name="staged, lying store", make=staged, faults=1, crashes=1, honest=False),
+    Setup(name="inline, 3 actors", make=inline, actors=3, preemptions=2, honest=False),
+    Setup(name="staged, 3 actors", make=staged, actors=3, preemptions=2, honest=False),
+    Setup(name="inline with a reader", make=inline, reader=True, honest=False),
+    Setup(name="staged with a collector", make=staged, collector=True, honest=False),
+    Setup(name="forgetful, honest store", make=inline, forgets=1, crashes=1),
+    Setup(name="forgetful, lying store", make=inline, forgets=1, honest=False),
+    Setup(name="forgetful, staged", make=staged, forgets=1, honest=False),
+    Setup(
+        name="forgetful, 3 actors",
+        make=inline,
+        actors=3,
+        forgets=1,
+        honest=False,
+        preemptions=2,
+    ),
+]
+SCENARIOS: list[Scenario] = [
+    *(setup.scenario() for setup in SETUPS),
+    creators(stores=1),
+    creators(stores=1, crashes=1),
+    creators(stores=2, crashes=1),
+]
+REPORTS: list[Exploration] = []
+
+
+@pytest.mark.requirement("C8")
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
+def test_every_schedule_keeps_what_was_acknowledged(scenario: Scenario) -> None:
+    report = explore(scenario)
+    print(report)
+    assert not report.capped
+    REPORTS.append(report)
+
+
+def test_the_explorations_were_large_enough_and_every_kind_of_fault_was_on_offer() -> None:
+    if len(REPORTS) < len(SCENARIOS):
+        pytest.skip("only part of the scenarios was selected")
+    states = sum(report.states for report in REPORTS)
+    print(f"{states:,} states in {sum(r.seconds for r in REPORTS):.0f} s")
+    assert states >= 100_000
+    offered = merge_outcomes(REPORTS)
+    assert all(offered.get(outcome, 0) >= 100 for outcome in Outcome), offered
+
+
+WANDERERS = [
+    Setup(
+        name=f"{kind}, 3 actors, many faults",
+        make=make,
+        actors=3,
+        faults=4,
+        crashes=2,
+        honest=honest,
+    )
+    for kind, make, honest in [
+        ("conditional put", conditional, True),
+        ("inline", inline, False),
+        ("staged", staged, False),
+    ]
+]
+
+
+@pytest.mark.requirement("C8")
+@pytest.mark.parametrize("setup", WANDERERS, ids=lambda s: s.name)
+def test_random_schedules_with_many_faults(setup: Setup) -> None:
+    first = int(os.environ.get("HOLDFAST_SEED", "0"))
+    report = wander(setup.scenario(), seeds=range(first, first + 300))
+    print(report)
+    assert report.ends == 300
+
+
+def test_a_time_limit_is_kept_and_said() -> None:
+    setup = Setup(name="large", make=staged, actors=3, faults=2, crashes=2, honest=False)
+    report = explore(setup.scenario(), until=time.monotonic() + 0.2)
+    assert report.capped
+    assert report.states > 0

@@ -1,0 +1,285 @@
+"""Every safeguard of the primitive, taken out in turn: the explorer must see the harm.
+
+Each row is a change to the production source. The test fails when the change is *not*
+noticed, and when the text it replaces is no longer there.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import pytest
+
+from holdfast.arbiter import Verdict
+from holdfast.testing import Violation, explore, mutate, replay
+from model.decide_scenarios import (
+    RETRY,
+    Maker,
+    NoClock,
+    Setup,
+    claim,
+    conditional,
+    inline,
+    one_owner,
+    recorded_with,
+    staged,
+)
+
+CONDITIONAL = "holdfast.arbiter._conditional"
+RECORDED = "holdfast.arbiter._recorded"
+Change = tuple[str, str]
+
+
+class Mutant(NamedTuple):
+    """One safeguard off: how, in which world, and what the explorer says."""
+
+    name: str
+    setup: Setup
+    says: str
+
+
+def careless_condition(*changes: Change) -> Maker:
+    module = mutate(CONDITIONAL, *changes)
+
+    def make(store: Any, _commit_store: Any, ids: Any) -> Any:
+        return module.ConditionalPut(store, Verdict.ENFORCED, clock=NoClock(), ids=ids, retry=RETRY)
+
+    return make
+
+
+def careless_record(inline_bytes: int, *changes: Change) -> Maker:
+    return recorded_with(inline_bytes, mutate(RECORDED, *changes).RecordedDecisions)
+
+
+INLINE, STAGED = 1 << 16, 0
+
+SILENT_PUT = """\
+                sent = True
+                attempt.reason = str(error)
+            except UnsupportedError"""
+SILENT_PUT_BELIEVED = """\
+                if isinstance(error, UnavailableError):
+                    return Lost(body)
+            except UnsupportedError"""
+SILENT_RECORD = """\
+                sent = True
+                attempt.reason = str(error)
+            except CollectedError"""
+SILENT_RECORD_CLEANED_UP = """\
+                sent = True
+                self._remove_staged(record)
+            except CollectedError"""
+LOOK = """\
+        found = self._object(name.path)
+        if found is None:
+            found = self._copy_to_name"""
+LOOK_AWAY = """\
+        found = self._object(name.path) if ours is None else None
+        if found is None:
+            found = self._copy_to_name"""
+LOOK_AGAIN = """\
+        record = self._record(name)
+        if record is not None:
+            return self._finish(name, record)
+        if name.number"""
+NO_TOKEN = functools.partial(claim, tokens_in_bodies=False)
+
+MUTANTS = [
+    Mutant(
+        "believes a 409",
+        Setup(
+            name="m",
+            make=careless_condition(
+                (
+                    "continue  # a 409, or a request that was lost: the same bytes again",
+                    "return Lost(body)",
+                )
+            ),
+            faults=1,
+        ),
+        "CHANGED",
+    ),
+    Mutant(
+        "believes already-exists",
+        Setup(
+            name="m",
+            make=careless_condition(
+                ("Won() if token.encode() in found else Lost(found)", "Lost(found)")
+            ),
+            faults=1,
+        ),
+        "DOUBLED",
+    ),
+    Mutant(
+        "believes a timeout",
+        Setup(
+            name="m",
+            make=careless_condition((SILENT_PUT, SILENT_PUT_BELIEVED)),
+            faults=1,
+        ),
+        "CHANGED",
+    ),
+    Mutant(
+        "no token, conditional put",
+        Setup(
+            name="m",
+            make=careless_condition(
+                ("        check_token(body, token)\n", ""),
+                ("token.encode() in found", "found == body"),
+            ),
+            program=NO_TOKEN,
+            check=one_owner,
+        ),
+        "TWO OWNERS",
+    ),
+    Mutant(
+        "plain put",
+        Setup(name="m", make=careless_condition(("put_if_absent(name.path", "put(name.path"))),
+        "LOST",
+    ),
+    Mutant(
+        "trusts a store that ignores conditions",
+        Setup(name="m", make=conditional, honest=False),
+        "LOST",
+    ),
+    Mutant(
+        "deletes staged on error",
+        Setup(
+            name="m",
+            make=careless_record(
+                STAGED,
+                (SILENT_RECORD, SILENT_RECORD_CLEANED_UP),
+            ),
+            observer=staged,
+            faults=1,
+            crashes=1,
+            honest=False,
+        ),
+        "unreadable",
+    ),
+    Mutant(
+        "builds on unfinished",
+        Setup(
+            name="m",
+            make=careless_record(
+                INLINE,
+                ("after = self._finish_previous(name)", "after = None"),
+                (
+                    "found = self._finish(name, winner)\n",
+                    "found = winner.body or b''\n",
+                ),
+            ),
+            observer=inline,
+            honest=False,
+        ),
+        "HOLE",
+    ),
+    Mutant(
+        "own record taken for another's",
+        Setup(
+            name="m",
+            make=careless_record(INLINE, ("if winner.token == token:", "if winner is record:")),
+            observer=inline,
+            faults=1,
+            honest=False,
+        ),
+        "DOUBLED",
+    ),
+    Mutant(
+        "no token, commit store",
+        Setup(
+            name="m",
+            make=careless_record(
+                INLINE,
+                ("        check_token(body, token)\n", ""),
+                ("if winner.token == token:", "if winner.sha256 == record.sha256:"),
+                ("or there.token != record.token", ""),
+            ),
+            program=NO_TOKEN,
+            check=one_owner,
+            honest=False,
+        ),
+        "TWO OWNERS",
+    ),
+    Mutant(
+        "commit store without put-if-absent",
+        Setup(name="m", make=inline, decisive=False, honest=False),
+        "",
+    ),
+    Mutant(
+        "store forgets its newest entry, nobody looks at the name",
+        Setup(
+            name="m",
+            make=careless_record(
+                INLINE,
+                (LOOK, LOOK_AWAY),
+            ),
+            observer=inline,
+            forgets=1,
+            honest=False,
+        ),
+        "CHANGED",
+    ),
+    Mutant(
+        "store forgets its newest entry, nobody confirms",
+        Setup(
+            name="m",
+            make=careless_record(INLINE, ("            self._confirm(name, record)\n", "")),
+            observer=inline,
+            forgets=1,
+            honest=False,
+        ),
+        "CHANGED",
+    ),
+    Mutant(
+        "a bad copy is not compared",
+        Setup(
+            name="m",
+            make=careless_record(INLINE, ("if not record.matches(found):", "if False:")),
+            forgets=1,
+        ),
+        "",
+    ),
+    Mutant(
+        "says nothing was decided, after deciding",
+        Setup(
+            name="m",
+            make=careless_record(
+                INLINE, ("raise _unknown(name, decided=True) from error", "raise")
+            ),
+            faults=3,
+            preemptions=0,
+            honest=False,
+        ),
+        "GUESSED",
+    ),
+    Mutant(
+        "gives up on a record put since",
+        Setup(
+            name="m",
+            make=careless_record(
+                INLINE,
+                (LOOK_AGAIN, "        if name.number"),
+            ),
+            observer=inline,
+            reader=True,
+            honest=False,
+        ),
+        "STOPPED",
+    ),
+]
+
+
+@pytest.mark.mutant
+@pytest.mark.requirement("C3", "C8")
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
+def test_mutant_is_killed(mutant: Mutant) -> None:
+    scenario = mutant.setup.scenario()
+    with pytest.raises(Violation) as caught:
+        explore(scenario, max_states=200_000)
+    print(f"{mutant.name}\n{caught.value}\n")
+    assert mutant.says in caught.value.message
+    assert len(caught.value.schedule) <= 40
+    with pytest.raises(Violation):  # the printed schedule is a regression test by itself
+        replay(scenario, " ".join(map(str, caught.value.schedule)))
