@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from holdfast._ids import Ids
 from holdfast.arbiter import (
@@ -79,12 +78,8 @@ def name_of(number: int) -> Name:
     return Name(f"list/{number}", "list", number, f"list/{number - 1}" if number > 1 else None)
 
 
-class Maker(Protocol):
-    """Makes an arbiter over the stores of a world; a mutant has another one."""
-
-    def __call__(
-        self, store: SimulatedStore, commit_store: SimulatedCommitStore, ids: Ids
-    ) -> Arbiter: ...
+Maker = Callable[[SimulatedStore, SimulatedCommitStore, Ids], Arbiter]
+"""Makes an arbiter over the stores of a world; a mutant has another one."""
 
 
 RETRY = RetryPolicy(attempts=3)
@@ -287,9 +282,9 @@ def _stopped(world: World) -> str | None:
 def _guessed(world: World, found: list[bytes]) -> str | None:
     """An actor that was told "unavailable, nothing was decided" must not be in the list."""
     for actor in world.actors:
-        if isinstance(actor.error, UnavailableError) and found:
-            if actor.name in marks_of(found[-1]):
-                return f"GUESSED: {actor.name} was told that nothing was decided"
+        listed = bool(found) and actor.name in marks_of(found[-1])
+        if listed and isinstance(actor.error, UnavailableError):
+            return f"GUESSED: {actor.name} was told that nothing was decided"
     return None
 
 
