@@ -28,6 +28,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("table",),
     ("holdfast",),  # the package itself: its __init__ gives out what lies below
     ("spark", "server", "cli"),
+    ("__main__",),
 )
 HEIGHT = {part: height for height, floor in enumerate(FLOORS) for part in floor}
 DATA_LIBRARIES = {"lance", "lance_namespace", "pyarrow"}

@@ -10,8 +10,10 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from holdfast.errors import InvalidInputError
@@ -26,8 +28,10 @@ _CONFIG: Mapping[str, tuple[str, ...]] = {
         "container_credentials_full_uri",
         "container_credentials_relative_uri",
         "default_region",
+        "disable_bulk_delete",
         "disable_tagging",
         "endpoint",
+        "endpoint_url_sts",
         "imdsv1_fallback",
         "metadata_endpoint",
         "region",
@@ -42,7 +46,6 @@ _CONFIG: Mapping[str, tuple[str, ...]] = {
         "sse_bucket_key_enabled",
         "sse_customer_key_base64",
         "sse_kms_key_id",
-        "sts_endpoint",
         "unsigned_payload",
         "virtual_hosted_style_request",
         "web_identity_token_file",
@@ -65,6 +68,7 @@ _CONFIG: Mapping[str, tuple[str, ...]] = {
         "endpoint",
         "federated_token_file",
         "msi_endpoint",
+        "msi_resource_id",
         "object_id",
         "sas_key",
         "skip_signature",
@@ -83,11 +87,12 @@ _PREFIXES: Mapping[str, tuple[str, ...]] = {
     "file": (),
     "memory": (),
 }
+# Other spellings; like the names above they are also known with the backend's prefix.
 _ALIASES: Mapping[str, Mapping[str, str]] = {
     "s3": {
-        "aws_endpoint_url": "endpoint",
         "endpoint_url": "endpoint",
-        "aws_token": "session_token",
+        "endpoint_url_s3": "endpoint",
+        "sts_endpoint": "endpoint_url_sts",
         "token": "session_token",
         # Tencent COS is reached through its S3 interface.
         "cos_endpoint": "endpoint",
@@ -95,13 +100,14 @@ _ALIASES: Mapping[str, Mapping[str, str]] = {
         "cos_secret_id": "access_key_id",
         "cos_secret_key": "secret_access_key",
     },
-    "gs": {"service_account_path": "service_account"},
+    "gs": {"service_account_path": "service_account", "storage_token": "bearer_token"},
     "az": {
-        "azure_storage_sas_token": "sas_key",
-        "sas_token": "sas_key",
         "access_key": "account_key",
+        "authority_id": "tenant_id",
         "bearer_token": "token",
-        "azure_storage_token": "token",
+        "identity_endpoint": "msi_endpoint",
+        "master_key": "account_key",
+        "sas_token": "sas_key",
     },
     "file": {},
     "memory": {},
@@ -121,6 +127,24 @@ _CLIENT = {
     "timeout": "timeout",
     "user_agent": "user_agent",
 }
+_FLAGS = {
+    "allow_http",
+    "allow_invalid_certificates",
+    "disable_bulk_delete",
+    "disable_tagging",
+    "http1_only",
+    "http2_only",
+    "imdsv1_fallback",
+    "s3_express",
+    "skip_signature",
+    "sse_bucket_key_enabled",
+    "unsigned_payload",
+    "use_azure_cli",
+    "use_emulator",
+    "virtual_hosted_style_request",
+}
+_DURATIONS = {"connect_timeout", "pool_idle_timeout", "timeout"}
+_DURATION = re.compile(r"(?:[0-9]+ *[a-z]+ *)+")
 _RETRY = {"client_max_retries", "client_retry_timeout"}
 # Of use to Lance alone; accepted so that one dict serves both.
 _LANCE_ONLY = {
@@ -147,14 +171,18 @@ _PRINTABLE = {
     "virtual_hosted_style_request",
     *_LANCE_ONLY,
 }
+_SECRET = {name for names in _CONFIG.values() for name in names} - _PRINTABLE
+_REMOTE = ("s3", "gs", "az")
 _ENV = "env:"
 
 
 class StorageOptions(Mapping[str, str]):
     """The user's options, immutable; shows names but no values that could be secret.
 
+    Names are kept in lower case.
+
     Raises:
-        InvalidInputError: a key or value is not a string.
+        InvalidInputError: a key or value is not a string, or one name has two values.
     """
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
@@ -162,7 +190,9 @@ class StorageOptions(Mapping[str, str]):
         for key, value in given:
             if not (isinstance(key, str) and isinstance(value, str)):
                 raise InvalidInputError("storage options map strings to strings", option=str(key))
-        self._options = {k.lower(): v for k, v in (options or {}).items()}
+        self._options: dict[str, str] = {}
+        for key, value in (options or {}).items():
+            _set_once(self._options, key.lower(), value, key)
 
     def __getitem__(self, key: str) -> str:
         return self._options[key]
@@ -195,7 +225,8 @@ def translate(backend: str, options: StorageOptions) -> ClientSettings:
 
     Raises:
         InvalidInputError: an unknown option (with a suggestion), an unset variable, a bad
-            value, or plain http to another machine that was not allowed explicitly.
+            value, one option in two spellings, or plain http to another machine that was
+            not allowed explicitly.
     """
     config: dict[str, str] = {}
     client: dict[str, str | bool] = {}
@@ -206,15 +237,19 @@ def translate(backend: str, options: StorageOptions) -> ClientSettings:
         value = resolve(key, raw)
         if key in _RETRY:
             retry[key] = _number(key, value)
-        elif (client_key := _client_key(backend, key)) is not None:
-            client[client_key] = _flag(key, value) if _is_flag(client_key) else value
+        elif (name := _client_key(backend, key)) is not None:
+            _set_once(client, name, _flag(key, value) if name in _FLAGS else value, key)
+            _check_form(name, key, value)
         else:
-            config[_config_key(backend, key)] = value
+            name = _config_key(backend, key)
+            _set_once(
+                config, name, str(_flag(key, value)).lower() if name in _FLAGS else value, key
+            )
     _check_transport(config, client)
     return ClientSettings(
         config=config,
         client=client,
-        max_retries=int(retry["client_max_retries"]) if "client_max_retries" in retry else None,
+        max_retries=_whole(retry.get("client_max_retries")),
         retry_timeout_seconds=retry.get("client_retry_timeout"),
     )
 
@@ -242,20 +277,30 @@ def suggestion(word: str, known: list[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
+T = TypeVar("T")
+
+
+def _set_once(target: dict[str, T], name: str, value: T, key: str) -> None:
+    if target.setdefault(name, value) != value:
+        raise InvalidInputError(f"option {key} is given twice, in two spellings: keep one of them")
+
+
+def _bare(backend: str, key: str) -> Iterator[str]:
+    """Yield what `key` may be called without its backend's prefix."""
+    for prefix in ("", *_PREFIXES[backend]):
+        if key.startswith(prefix):
+            yield key[len(prefix) :]
+
+
 def _config_key(backend: str, key: str) -> str:
     aliases, names = _ALIASES[backend], _CONFIG[backend]
-    if key in aliases:
-        return aliases[key]
-    for prefix in ("", *_PREFIXES[backend]):
-        if key.startswith(prefix) and key[len(prefix) :] in names:
-            return key[len(prefix) :]
-    known = [
-        *names,
-        *(p + n for p in _PREFIXES[backend] for n in names),
-        *aliases,
-        *_CLIENT,
-        *_RETRY,
-    ]
+    for bare in _bare(backend, key):
+        if bare in names:
+            return bare
+        if bare in aliases:
+            return aliases[bare]
+    bare_names = [*names, *aliases, *(_CLIENT if backend in _REMOTE else ())]
+    known = [*bare_names, *(p + n for p in _PREFIXES[backend] for n in bare_names), *_RETRY]
     raise InvalidInputError(
         f"unknown storage option {key!r} for {backend}://{suggestion(key, known)}; "
         "see docs/reference/storage-options.md",
@@ -263,16 +308,16 @@ def _config_key(backend: str, key: str) -> str:
 
 
 def _client_key(backend: str, key: str) -> str | None:
-    if backend in {"file", "memory"}:
+    if backend not in _REMOTE:
         return None
-    for prefix in ("", *_PREFIXES[backend]):
-        if key.startswith(prefix) and key[len(prefix) :] in _CLIENT:
-            return _CLIENT[key[len(prefix) :]]
-    return None
+    return next((_CLIENT[bare] for bare in _bare(backend, key) if bare in _CLIENT), None)
 
 
-def _is_flag(client_key: str) -> bool:
-    return client_key.startswith("allow_") or client_key.endswith("_only")
+def _check_form(name: str, key: str, value: str) -> None:
+    if name in _DURATIONS and not _DURATION.fullmatch(value):
+        raise InvalidInputError(f"option {key} is a duration with its unit, such as 30s")
+    if name == "pool_max_idle_per_host" and not re.fullmatch("[0-9]{1,6}", value):
+        raise InvalidInputError(f"option {key} is a whole number")
 
 
 def _flag(key: str, value: str) -> bool:
@@ -280,7 +325,7 @@ def _flag(key: str, value: str) -> bool:
         return True
     if value.lower() in {"false", "0", "no", "off"}:
         return False
-    raise InvalidInputError(f"option {key} is true or false", value=repr(value[:40]))
+    raise InvalidInputError(f"option {key} is true or false")
 
 
 def _number(key: str, value: str) -> float:
@@ -293,17 +338,38 @@ def _number(key: str, value: str) -> float:
     return number
 
 
+def _whole(number: float | None) -> int | None:
+    if number is not None and number != int(number):
+        raise InvalidInputError("option client_max_retries is a whole number", value=number)
+    return None if number is None else int(number)
+
+
 def _check_transport(config: dict[str, str], client: dict[str, str | bool]) -> None:
-    endpoint = config.get("endpoint") or config.get("base_url") or ""
-    if not endpoint.startswith("http://"):
+    for option in ("endpoint", "base_url"):
+        if option in config:
+            _check_endpoint(option, config[option], client)
+
+
+def _check_endpoint(option: str, endpoint: str, client: dict[str, str | bool]) -> None:
+    try:
+        parts = urlsplit(endpoint)
+        host = parts.hostname or ""
+    except ValueError:  # its text repeats the URL
+        host = ""
+    if not host or parts.scheme not in {"http", "https"} or "@" in parts.netloc:
+        raise InvalidInputError(
+            f"option {option} is a URL such as https://host:9000; credentials have their own "
+            "options"
+        )
+    if parts.scheme == "https":
         return
-    if is_loopback(urlsplit(endpoint).hostname or ""):
+    if is_loopback(host):
         client.setdefault("allow_http", True)
     elif client.get("allow_http") is not True:
         raise InvalidInputError(
             "plain http to another machine shows data and signatures to the network: "
             "use https, or set allow_http=true",
-            endpoint=endpoint,
+            host=host,
         )
 
 
@@ -320,8 +386,12 @@ def is_loopback(host: str) -> bool:
 def _shown(key: str, value: str) -> str:
     if value.startswith(_ENV):
         return value
-    bare = next((key[len(p) :] for ps in _PREFIXES.values() for p in ps if key.startswith(p)), key)
-    endpoint_alias = key in {"endpoint_url", "aws_endpoint_url", "cos_endpoint", "cos_region"}
-    if bare not in _PRINTABLE and not endpoint_alias:
+    # A name may mean one thing to one backend and another elsewhere: all must be printable.
+    meanings = {
+        _ALIASES[backend].get(bare, _CLIENT.get(bare, bare))
+        for backend in _REMOTE
+        for bare in _bare(backend, key)
+    }
+    if not meanings & _PRINTABLE or meanings & _SECRET:
         return "***"
     return value if "@" not in value and "?" not in value else "***"

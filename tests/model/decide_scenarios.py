@@ -163,6 +163,7 @@ class Setup:
     forgets: int = 0
     reader: bool = False
     collector: bool = False
+    twins: bool = False
     program: Callable[[World, Arbiter, Ids, str], None] = append
     check: Callable[[Maker], Callable[[World, State], str | None]] | None = None
     observer: Maker | None = None
@@ -192,9 +193,10 @@ class Setup:
         return world
 
     def _add_appender(self, world: World, index: int) -> None:
-        ids = CountedIds(index + 1)
+        # Twins are one writer started twice: the same tokens, the same mark.
+        ids = CountedIds(1 if self.twins else index + 1)
         arbiter = self.make(world.store(), world.commit_store(), ids)
-        mark = "abcdef"[index]
+        mark = "abcdef"[0 if self.twins else index]
         world.add(mark, lambda: self.program(world, arbiter, ids, mark))
 
     def but(self, **changes: object) -> Setup:

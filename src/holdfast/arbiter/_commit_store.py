@@ -1,8 +1,9 @@
 """`CommitStore`: the small interface behind which a database decides names.
 
 A commit store keeps records under keys. A key is a *series* (a string) and a *number* in
-it; the numbers of one series are decided one after the other. All five verbs are
-linearizable and durable when they return. A verb that cannot tell whether it was applied
+it; the numbers of one series are decided one after the other. A series is printable ASCII,
+a number 0 to 2**63-1, a limit at least 1. All verbs are linearizable, and durable when they
+return: what `get` shows survives a crash, too. A verb that cannot tell whether it was applied
 raises `UnavailableError`; the arbiter then reads back, so an implementation never retries
 by itself.
 

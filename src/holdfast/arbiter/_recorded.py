@@ -111,6 +111,8 @@ class RecordedDecisions(Handle):
         decision: Decision
         if winner.token == token:
             self._complete(name, winner, body if winner.sha256 == record.sha256 else None)
+            if record.staged != winner.staged:
+                self._remove_staged(record)  # staged for a repeat of what was decided before
             decision = Won()
         else:
             found = self._finish(name, winner)

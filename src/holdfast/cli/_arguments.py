@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
+from typing import NoReturn
 
 from holdfast.errors import InvalidInputError
 from holdfast.options import StorageOptions
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that does not repeat what may hold a secret."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong without the values of misplaced options and URLs, and exit."""
+        super().error(re.sub(r"(=|://)[^\s']+", r"\1...", message))
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -31,12 +41,13 @@ def storage_options(pairs: Sequence[str]) -> StorageOptions:
     """Return the options behind `KEY=VALUE` arguments.
 
     Raises:
-        InvalidInputError: an argument has no `=`.
+        InvalidInputError: an argument has no `=`, or a key has two values.
     """
-    options = {}
-    for pair in pairs:
+    options: dict[str, str] = {}
+    for number, pair in enumerate(pairs, 1):
         key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise InvalidInputError("a storage option is KEY=VALUE", option=repr(key[:40]))
-        options[key] = value
+        if not equals or not key:  # not repeated: it may be a secret without its name
+            raise InvalidInputError(f"a storage option is KEY=VALUE; the {number}. is not")
+        if options.setdefault(key, value) != value:
+            raise InvalidInputError(f"storage option {key!r} is given twice")
     return StorageOptions(options)

@@ -66,7 +66,7 @@ def print_result(result: Mapping[str, object], text: str, *, as_json: bool) -> N
 def print_error(error: HoldfastError, *, as_json: bool) -> Exit:
     """Print an error and return its exit code."""
     if as_json:
-        details = {key: str(value) for key, value in error.details.items()}
+        details = {key: str(value) for key, value in error.details.items() if value is not None}
         shown = {"kind": error.kind.value, "message": error.message, "details": details}
         print(json.dumps({"error": shown}, sort_keys=True))
     print(f"holdfast: {error}", file=sys.stderr)

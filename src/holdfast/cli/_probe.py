@@ -8,6 +8,7 @@ import sys
 from holdfast.arbiter import ProbeReport, Verdict, probe_url, remember
 from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
+from holdfast.storage import open_store
 
 _ADVICE = {
     Verdict.ENFORCED: "This store may decide: no probe refuted its put-if-absent.",
@@ -36,8 +37,9 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(arguments: argparse.Namespace) -> Exit:
     """Probe, and remember the verdict."""
     options = storage_options(arguments.option)
+    location = open_store(arguments.uri, options).location
     if not arguments.json:
-        print(f"probing {arguments.uri} ...", file=sys.stderr)
+        print(f"probing {location} ...", file=sys.stderr)
     report = remember(arguments.uri, options, probe_url(arguments.uri, options))
     print_result(_as_json(report), _as_text(report), as_json=arguments.json)
     return _EXITS.get(report.verdict, Exit.UNFIT)

@@ -1,7 +1,7 @@
 """Every object name and path on storage is built or checked here.
 
-A path is relative to its table: segments of letters, digits and `. _ - = +`, none of which
-starts with a dot. So `..`, absolute paths, percent-encoding, control characters and
+A path is relative to its table: segments of letters, digits and `. _ - = +`, each beginning
+with a letter, a digit or `_`. So `..`, absolute paths, percent-encoding, control characters and
 look-alike letters never reach a store.
 
 A `Name` is a path that is decided once, with its place in a series of such paths.
@@ -28,7 +28,7 @@ MAX_NUMBER = 2**63 - 1
 _U64_MAX = 2**64 - 1
 _MAX_PATH_CHARS = 350
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=+-]{0,254}")
-_VERSION = re.compile(r"_versions/(\d{20})\.manifest")
+_VERSION = re.compile(r"_versions/([0-9]{20})\.manifest")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -47,7 +47,7 @@ def check_path(path: str) -> str:
         if not _SEGMENT.fullmatch(segment):
             raise InvalidInputError(
                 "an object path is made of letters, digits and . _ - = + between slashes, "
-                "no part starting with a dot",
+                "each part beginning with a letter, a digit or _",
                 part=repr(segment[:80]),
                 path=repr(path[:120]),
             )
@@ -79,7 +79,9 @@ def check_shard_id(shard_id: str) -> str:
     except (ValueError, AttributeError, TypeError):
         raise InvalidInputError("a shard id is a UUID", shard_id=repr(shard_id)[:80]) from None
     if str(parsed) != shard_id.lower():
-        raise InvalidInputError("write a shard id as 8-4-4-4-12 digits", shard_id=repr(shard_id))
+        raise InvalidInputError(
+            "write a shard id as 8-4-4-4-12 digits", shard_id=repr(shard_id)[:80]
+        )
     return str(parsed)
 
 
@@ -155,4 +157,5 @@ def probe_path(token: str, step: str) -> str:
 def version_of(path: str) -> int | None:
     """Return the version whose manifest has this path; None for any other path."""
     match = _VERSION.fullmatch(path)
-    return None if match is None else _U64_MAX - int(match[1])
+    version = -1 if match is None else _U64_MAX - int(match[1])
+    return version if version >= 0 else None

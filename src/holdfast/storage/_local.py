@@ -13,10 +13,12 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from holdfast._ids import Ids, RandomIds
 from holdfast.errors import (
     AlreadyExistsError,
+    HoldfastError,
     InvalidInputError,
     NotFoundError,
     PermissionDeniedError,
@@ -24,10 +26,12 @@ from holdfast.errors import (
 )
 from holdfast.formats import check_path, temporary_path
 from holdfast.storage._handle import Handle
-from holdfast.storage._port import ObjectInfo
+from holdfast.storage._port import ObjectInfo, check_range
 
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _ABSENT = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR}
+_MISPLACED = {errno.EISDIR, errno.ENOTDIR}
+_WRITES = {"write", "create"}
 
 
 class LocalStore(Handle):
@@ -41,6 +45,7 @@ class LocalStore(Handle):
         self._root = root
         self._fsync = fsync
         self._ids = ids or RandomIds()
+        self._settled: set[Path] = set()  # folders whose own names were fsynced by this store
 
     def __repr__(self) -> str:
         return f"LocalStore({self.location})"
@@ -52,6 +57,7 @@ class LocalStore(Handle):
 
     def get(self, path: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes, or those in [start, end)."""
+        check_range(start, end)
         with _translated("read", path), self._file(path).open("rb") as file:
             file.seek(start)
             return file.read(-1 if end is None else max(0, end - start))
@@ -78,6 +84,8 @@ class LocalStore(Handle):
     def list(self, prefix: str = "", *, after: str = "") -> Sequence[ObjectInfo]:
         """Return the files below the folder `prefix`, sorted by path, beyond `after`."""
         top = self._file(prefix) if prefix else self._root
+        if after:
+            check_path(after)
         found = []
         with _translated("list", prefix or "."):
             for folder, _, files in os.walk(top, onerror=_raise_unless_absent):
@@ -93,15 +101,19 @@ class LocalStore(Handle):
 
     def copy(self, source: str, target: str, *, if_absent: bool = False) -> None:
         """Copy the bytes to a new file; never a hard link to the source."""
-        with _translated("copy", source):
-            origin = self._file(source)
-            with self._temporary(origin) as temporary:
-                self._give_name(temporary, self._file(target), os.link if if_absent else os.replace)
+        name = os.link if if_absent else os.replace
+        with (
+            _translated("copy", source),
+            self._file(source).open("rb") as origin,
+            _translated("create", target),
+            self._temporary(origin) as temporary,
+        ):
+            self._give_name(temporary, self._file(target), name)
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove files; one that is not there is fine."""
         for path in paths:
-            with _translated("delete", path), contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(NotFoundError), _translated("delete", path):
                 self._file(path).unlink()
 
     def sync(self, paths: Iterable[str]) -> None:
@@ -109,29 +121,28 @@ class LocalStore(Handle):
 
         Lance fsyncs nothing: call this before a decision makes its files visible.
         """
-        folders: set[Path] = set()
+        folders: dict[Path, str] = {}
         for path in paths:
             file = self._file(path)
             with _translated("sync", path):
                 self._sync(file)
-                folders.update(p for p in file.parents if p.is_relative_to(self._root))
-        for folder in folders:
-            with _translated("sync", str(folder)):
-                self._sync(folder)
+            folders[file.parent] = path
+        for folder, path in folders.items():
+            with _translated("sync", path):
+                self._settled.discard(folder)  # the other library may have made it anew
+                self._sync_folder(folder)
 
     def _file(self, path: str) -> Path:
         return self._root / check_path(path)
 
     @contextlib.contextmanager
-    def _temporary(self, content: bytes | Path) -> Iterator[Path]:
+    def _temporary(self, content: bytes | BinaryIO) -> Iterator[Path]:
         """Write a temporary file, durably, and remove it in the end if it is still there."""
         temporary = self._root / temporary_path(self._ids.token())
         try:
             try:
                 self._write(temporary, content)
             except FileNotFoundError:
-                if isinstance(content, Path) and not content.exists():
-                    raise
                 self._make_folder(temporary.parent)
                 self._write(temporary, content)
             yield temporary
@@ -139,16 +150,15 @@ class LocalStore(Handle):
             with contextlib.suppress(OSError):
                 temporary.unlink()
 
-    def _write(self, temporary: Path, content: bytes | Path) -> None:
+    def _write(self, temporary: Path, content: bytes | BinaryIO) -> None:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         with os.fdopen(fd, "wb", buffering=0) as file:
-            if isinstance(content, Path):
-                with content.open("rb") as origin:
-                    shutil.copyfileobj(origin, file, 1 << 20)
-            else:
+            if isinstance(content, bytes | bytearray | memoryview):
                 view = memoryview(content)
                 while view:
                     view = view[file.write(view) :]
+            else:
+                shutil.copyfileobj(content, file, 1 << 20)
             if self._fsync:
                 os.fsync(fd)
 
@@ -160,15 +170,30 @@ class LocalStore(Handle):
             name(temporary, target)
         except FileExistsError:
             # Whoever reads this answer builds on the other's file: its name must be durable.
-            self._sync(target.parent)
+            self._sync_folder(target.parent)
             raise
-        self._sync(target.parent)
+        self._sync_folder(target.parent)
 
     def _make_folder(self, folder: Path) -> None:
         missing = [f for f in (folder, *folder.parents) if not f.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         for made in missing:
             self._sync(made.parent)
+
+    def _sync_folder(self, folder: Path) -> None:
+        """Make the names in a folder durable, and at the first time the folder's own name.
+
+        Another process may have made the folder a moment ago and not fsynced its parent yet.
+        """
+        self._sync(folder)
+        if not self._fsync or folder in self._settled:
+            return
+        for above in folder.parents:
+            with contextlib.suppress(PermissionError):  # above the root we may not be let in
+                self._sync(above)
+            if not above.is_relative_to(self._root):
+                break
+        self._settled.add(folder)
 
     def _sync(self, path: Path) -> None:
         if not self._fsync:
@@ -190,9 +215,15 @@ def _translated(action: str, path: str) -> Iterator[None]:
     """Turn operating-system errors into ours, in this one place."""
     try:
         yield
+    except HoldfastError:
+        raise
     except FileExistsError as error:
         raise AlreadyExistsError("something has this name", path=path) from error
     except OSError as error:
+        if error.errno in _MISPLACED and action in _WRITES:
+            raise InvalidInputError(
+                f"cannot {action}: a file and a folder would share a name", path=path
+            ) from error
         if error.errno in _ABSENT:
             raise NotFoundError(f"cannot {action}: nothing is there", path=path) from error
         reason = error.strerror or type(error).__name__

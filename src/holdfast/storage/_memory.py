@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from holdfast.errors import AlreadyExistsError, NotFoundError
 from holdfast.formats import check_path
 from holdfast.storage._handle import Handle
-from holdfast.storage._port import ObjectInfo
+from holdfast.storage._port import ObjectInfo, check_range
 
 _lock = threading.Lock()  # guards _worlds and every map in it
 _worlds: dict[str, dict[str, bytes]] = {}
@@ -37,6 +37,7 @@ class MemoryStore(Handle):
 
     def get(self, path: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes, or those in [start, end)."""
+        check_range(start, end)
         with _lock:
             return self._found(path)[start:end]
 
@@ -60,6 +61,8 @@ class MemoryStore(Handle):
     def list(self, prefix: str = "", *, after: str = "") -> Sequence[ObjectInfo]:
         """Return the objects below the folder `prefix`, sorted by path, beyond `after`."""
         folder = f"{check_path(prefix)}/" if prefix else ""
+        if after:
+            check_path(after)
         with _lock:
             return [
                 ObjectInfo(path=path, size=len(body), modified=0.0)

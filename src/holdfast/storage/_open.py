@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +14,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from holdfast._ids import Ids
 from holdfast.errors import InvalidInputError
-from holdfast.formats import check_path
+from holdfast.formats import check_name, check_path
 from holdfast.options import ClientSettings, StorageOptions, suggestion, translate
 from holdfast.storage._local import LocalStore
 from holdfast.storage._memory import MemoryStore
@@ -31,6 +33,7 @@ _BACKENDS = {
 _MAX_RETRIES = 3
 _RETRY_SECONDS = 20.0
 _TIMEOUTS = {"timeout": "30s", "connect_timeout": "5s"}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def open_store(
@@ -75,11 +78,14 @@ def backend_of(url: str | Path) -> str:
 def _split(url: str | Path) -> tuple[str, str]:
     """Return (scheme, bucket/prefix or absolute path)."""
     text = str(url)
+    if not text.strip() or _CONTROL.search(text):
+        raise InvalidInputError("a store needs a path or a URL, without control characters")
     if isinstance(url, Path) or "://" not in text:
-        if not text.strip() or "\0" in text:
-            raise InvalidInputError("a store needs a path or a URL", url=repr(text[:80]))
-        return "file", str(Path(text).expanduser().absolute())
-    parts = urlsplit(text)
+        return "file", _folder(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError:  # its text repeats the URL
+        raise InvalidInputError("this store URL cannot be read") from None
     if parts.scheme not in _BACKENDS:
         raise InvalidInputError(
             f"unknown store scheme {parts.scheme!r}{suggestion(parts.scheme, list(_BACKENDS))}; "
@@ -92,23 +98,41 @@ def _split(url: str | Path) -> tuple[str, str]:
     if parts.scheme == "file":
         if parts.netloc not in {"", "localhost"}:
             raise InvalidInputError("a file URL has three slashes: file:///folder")
-        return "file", unquote(parts.path)
+        return "file", _folder(unquote(parts.path))
     place = f"{parts.netloc}{parts.path}".rstrip("/")
     if not parts.netloc:
         raise InvalidInputError(f"a {parts.scheme}:// URL names a bucket first")
     return parts.scheme, place
 
 
+def _folder(text: str) -> str:
+    """Return a folder by its one name, so that `..` and links do not look like a move."""
+    if not text or _CONTROL.search(text):
+        raise InvalidInputError("a file URL names a folder: file:///folder")
+    try:
+        return os.path.realpath(Path(text).expanduser())
+    except RuntimeError as error:
+        raise InvalidInputError("the home folder of this path is not known") from error
+
+
 def _remote(scheme: str, place: str, settings: ClientSettings) -> RemoteStore:
+    if scheme == "cos" and "endpoint" not in settings.config:
+        raise InvalidInputError(
+            "a cos:// store needs its S3 endpoint: set cos_endpoint=https://cos.REGION.myqcloud.com"
+        )
     bucket, _, prefix = place.partition("/")
+    check_name(bucket, "a bucket's name")
     # Any: obstore types each option by its own literal, and ours were checked by the table.
+    retry_seconds = settings.retry_timeout_seconds
     shared: dict[str, Any] = {
         "prefix": check_path(prefix) if prefix else None,
         "config": dict(settings.config) or None,
         "client_options": {**_TIMEOUTS, **settings.client},
         "retry_config": {
             "max_retries": _MAX_RETRIES if settings.max_retries is None else settings.max_retries,
-            "retry_timeout": timedelta(seconds=settings.retry_timeout_seconds or _RETRY_SECONDS),
+            "retry_timeout": timedelta(
+                seconds=_RETRY_SECONDS if retry_seconds is None else retry_seconds
+            ),
         },
     }
     location = f"{scheme}://{place}"
@@ -120,8 +144,19 @@ def _remote(scheme: str, place: str, settings: ClientSettings) -> RemoteStore:
             client = GCSStore(bucket, **shared)
         else:
             client = AzureStore(bucket, **shared)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever the client dislikes, it is the options
+        # Not chained: the client's text may hold an option's value.
         raise InvalidInputError(
-            f"the options do not describe a usable {backend} store", location=location
-        ) from error
+            f"the options do not describe a usable {backend} store",
+            location=location,
+            reason=_without_values(str(error), settings),
+        ) from None
     return RemoteStore(client, location=location, copies_if_absent=backend != "s3")
+
+
+def _without_values(text: str, settings: ClientSettings) -> str:
+    text = text.partition("\n")[0]
+    values = {str(value) for value in (*settings.config.values(), *settings.client.values())}
+    for value in sorted(values, key=len, reverse=True):
+        text = text.replace(value, "***") if value else text
+    return text

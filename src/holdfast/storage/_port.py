@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from holdfast.errors import InvalidInputError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
@@ -36,10 +38,11 @@ class ObjectStore(Protocol):
         ...
 
     def get(self, path: str, *, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes, or those in [start, end).
+        """Return the bytes, or those in [start, end); beyond the last byte there are none.
 
         Raises:
             NotFoundError: nothing is there.
+            InvalidInputError: a negative start or end.
         """
         ...
 
@@ -66,7 +69,7 @@ class ObjectStore(Protocol):
         ...
 
     def list(self, prefix: str = "", *, after: str = "") -> Sequence[ObjectInfo]:
-        """Return the objects below the folder `prefix`, sorted by path, beyond `after`."""
+        """Return the objects below the folder `prefix`, sorted by path, beyond the path `after`."""
         ...
 
     def copy(self, source: str, target: str, *, if_absent: bool = False) -> None:
@@ -81,3 +84,13 @@ class ObjectStore(Protocol):
     def delete(self, paths: Iterable[str]) -> None:
         """Remove objects in batches; one that is not there is fine."""
         ...
+
+
+def check_range(start: int, end: int | None) -> None:
+    """Refuse a range that no object has.
+
+    Raises:
+        InvalidInputError: a negative start or end.
+    """
+    if start < 0 or (end is not None and end < 0):
+        raise InvalidInputError("a range of bytes starts and ends at 0 or above")

@@ -24,15 +24,30 @@ from holdfast.errors import (
 )
 from holdfast.formats import check_path
 from holdfast.storage._handle import Handle
-from holdfast.storage._port import ObjectInfo
+from holdfast.storage._port import ObjectInfo, check_range
 
 Client = S3Store | GCSStore | AzureStore
 
 _DELETE_BATCH = 1000
 _MULTIPART_ABOVE_BYTES = 64 << 20
-_STATUS = re.compile(r"(?:status(?: code)?[:\s]*|\b)([45]\d\d) [A-Z][a-z]")
-_QUERY = re.compile(r"\?[^\s\"'<>)]*")
+_PAST_THE_END = "416"
 _NOT_OFFERED = {"400", "405", "501"}
+_TAKEN = (theirs.AlreadyExistsError, theirs.PreconditionError, FileExistsError)
+_MAKES_A_NAME = {"create", "copy"}
+_NEEDS_BUCKET = {"create", "list", "write"}
+
+# How obstore words an answer, and S3's codes in its body.
+_STATUS = re.compile(r"status code: ([1-5]\d\d)[^:]*")
+_CODE = re.compile(r"<Code>(\w{1,64})</Code>")
+_ADDRESS = re.compile(r"https?://\S+")
+_USER_INFO = re.compile(r"//[^/@\s]*@")
+_QUERY = re.compile(r"\?[^\s\"'<>)]*")
+_METADATA_SERVICE = re.compile(r"//(169\.254\.169\.254|metadata\.google\.internal)[:/]")
+_REFUSAL_CODES = re.compile(
+    r"\b(AccessDenied|AuthorizationHeaderMalformed|ExpiredToken|InvalidAccessKeyId|InvalidToken"
+    r"|RequestTimeTooSkewed|SignatureDoesNotMatch|TokenRefreshRequired)\b"
+)
+_TRANSIENT_CODES = {"BadDigest", "IncompleteBody", "RequestTimeout", "XAmzContentSHA256Mismatch"}
 
 
 class RemoteStore(Handle):
@@ -61,20 +76,15 @@ class RemoteStore(Handle):
 
     def get(self, path: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes, or those in [start, end)."""
+        check_range(start, end)
         with _translated("read", path):
-            if end is not None:
-                if end <= start:
-                    return b""
-                return bytes(
-                    obstore.get_range(self._client, check_path(path), start=start, end=end)
-                )
-            if start:
-                result = obstore.get(
-                    self._client, check_path(path), options={"range": {"offset": start}}
-                )
-            else:
-                result = obstore.get(self._client, check_path(path))
-            return bytes(result.bytes())
+            try:
+                return self._read(check_path(path), start, end)
+            except theirs.GenericError as error:
+                whole = start == 0 and end is None
+                if whole or _status(error) != _PAST_THE_END:
+                    raise
+                return b""
 
     def head(self, path: str) -> ObjectInfo:
         """Return size and time."""
@@ -102,7 +112,7 @@ class RemoteStore(Handle):
             stream = obstore.list(
                 self._client,
                 check_path(prefix) if prefix else None,
-                offset=after or None,
+                offset=check_path(after) if after else None,
                 chunk_size=1000,
             )
             found = [_info(meta) for chunk in stream for meta in chunk]
@@ -110,30 +120,52 @@ class RemoteStore(Handle):
 
     def copy(self, source: str, target: str, *, if_absent: bool = False) -> None:
         """Copy inside the server; above `max_copy_bytes` through this process, in parts."""
+        check_path(source)
+        check_path(target)
         with _translated("copy", source):
             if if_absent and self._copies_if_absent:
-                obstore.copy(self._client, check_path(source), check_path(target), overwrite=False)
+                obstore.copy(self._client, source, target, overwrite=False)
                 return
             if if_absent:
                 self._refuse_taken(target)
-            if obstore.head(self._client, check_path(source))["size"] <= self.max_copy_bytes:
-                obstore.copy(self._client, check_path(source), check_path(target))
+            if obstore.head(self._client, source)["size"] <= self.max_copy_bytes:
+                obstore.copy(self._client, source, target)
             else:
                 stream = obstore.get(self._client, source).stream(min_chunk_size=16 << 20)
-                obstore.put(self._client, check_path(target), stream, use_multipart=True)
+                obstore.put(self._client, target, stream, use_multipart=True)
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove objects in batches; one that is not there is fine."""
         wanted = [check_path(path) for path in paths]
         for first in range(0, len(wanted), _DELETE_BATCH):
             batch = wanted[first : first + _DELETE_BATCH]
-            with _translated("delete", batch[0]), contextlib.suppress(theirs.NotFoundError):
-                obstore.delete(self._client, batch)
+            try:
+                with _translated("delete", batch[0]):
+                    obstore.delete(self._client, batch)
+            except NotFoundError:
+                self._delete_each(batch)
+
+    def _read(self, path: str, start: int, end: int | None) -> bytes:
+        if end is not None and end <= start:
+            obstore.head(self._client, path)  # a missing object is missing in every range
+            return b""
+        if end is not None:
+            return bytes(obstore.get_range(self._client, path, start=start, end=end))
+        if start:
+            tail = obstore.get(self._client, path, options={"range": {"offset": start}})
+            return bytes(tail.bytes())
+        return bytes(obstore.get(self._client, path).bytes())
+
+    def _delete_each(self, paths: Iterable[str]) -> None:
+        # Stores without batches stop at the first name that is not there.
+        for path in paths:
+            with contextlib.suppress(NotFoundError), _translated("delete", path):
+                obstore.delete(self._client, path)
 
     def _refuse_taken(self, target: str) -> None:
         # Not atomic: callers treat it as a hint, as `copies_if_absent` tells them.
         with contextlib.suppress(theirs.NotFoundError, FileNotFoundError):
-            obstore.head(self._client, check_path(target))
+            obstore.head(self._client, target)
             raise AlreadyExistsError("something has this name", path=target)
 
 
@@ -145,31 +177,57 @@ def _info(meta: obstore.ObjectMeta) -> ObjectInfo:
 
 @contextlib.contextmanager
 def _translated(action: str, path: str) -> Iterator[None]:
-    """Turn obstore's errors into ours, in this one place."""
+    """Turn obstore's errors into ours, in this one place.
+
+    They are not chained: their texts hold the server's answer and the request's address, and
+    in those there may be session tokens and signatures.
+    """
     try:
         yield
     except HoldfastError:
         raise
-    except (theirs.AlreadyExistsError, theirs.PreconditionError, FileExistsError) as error:
-        raise AlreadyExistsError("something may have this name", path=path) from error
-    except (theirs.NotFoundError, FileNotFoundError) as error:
-        raise NotFoundError(f"cannot {action}: nothing is there", path=path) from error
-    except (theirs.PermissionDeniedError, theirs.UnauthenticatedError, PermissionError) as error:
-        raise PermissionDeniedError(
+    except (theirs.BaseError, OSError, NotImplementedError) as error:
+        raise _meaning(action, path, error) from None
+
+
+def _meaning(action: str, path: str, error: Exception) -> HoldfastError:
+    text = str(error).partition("Debug source:")[0]
+    if _is_refusal(error, text):
+        return PermissionDeniedError(
             f"cannot {action}: the store refused these credentials", path=path
-        ) from error
-    except (theirs.NotSupportedError, NotImplementedError) as error:
-        raise UnsupportedError(f"cannot {action}: not offered here", path=path) from error
-    except (theirs.BaseError, OSError) as error:
-        raise _unanswered(action, path, error) from None
-
-
-def _unanswered(action: str, path: str, error: Exception) -> HoldfastError:
-    """Tell "the server has no such operation" from "no usable answer"."""
-    text = _QUERY.sub("?...", " ".join(str(error).split()))
-    status = _STATUS.search(text)
-    if status and status[1] in _NOT_OFFERED:
-        return UnsupportedError(
-            f"cannot {action}: the server answered {status[1]}", path=path, reason=text[:300]
         )
-    return UnavailableError(f"cannot {action}: no usable answer", path=path, reason=text[:300])
+    if _METADATA_SERVICE.search(text):
+        return PermissionDeniedError(
+            f"cannot {action}: no credentials in the options, and none on this machine", path=path
+        )
+    if isinstance(error, theirs.NotFoundError | FileNotFoundError):
+        what = "no such bucket" if action in _NEEDS_BUCKET else "nothing is there"
+        return NotFoundError(f"cannot {action}: {what}", path=path)
+    if isinstance(error, _TAKEN) and action in _MAKES_A_NAME:
+        return AlreadyExistsError("something may have this name", path=path)
+    code = _CODE.search(text)
+    not_offered = _status(error) in _NOT_OFFERED and not (code and code[1] in _TRANSIENT_CODES)
+    if not_offered or isinstance(error, theirs.NotSupportedError | NotImplementedError):
+        return UnsupportedError(
+            f"cannot {action}: the server does not offer it", path=path, reason=_reason(text)
+        )
+    return UnavailableError(f"cannot {action}: no usable answer", path=path, reason=_reason(text))
+
+
+def _is_refusal(error: Exception, text: str) -> bool:
+    refused = theirs.PermissionDeniedError | theirs.UnauthenticatedError | PermissionError
+    # Some refusals come as 400, or inside the answer to a batch.
+    return isinstance(error, refused) or bool(_REFUSAL_CODES.search(_ADDRESS.sub("", text)))
+
+
+def _status(error: Exception) -> str:
+    found = _STATUS.search(str(error))
+    return found[1] if found else ""
+
+
+def _reason(text: str) -> str:
+    """Return the client's words without the server's body, user info and query strings."""
+    status, code = _STATUS.search(text), _CODE.search(text)
+    shown = " ".join((text[: status.end()] if status else text).split())
+    shown = _QUERY.sub("?...", _USER_INFO.sub("//", shown))[:300]
+    return f"{shown} {code[1]}" if code else shown

@@ -1,5 +1,6 @@
 """Shipped test tools: the simulated world, the faulty S3 server, conformance suites."""
 
+from holdfast.testing._commit_store_suite import CommitStoreSuite
 from holdfast.testing._explorer import (
     Exploration,
     Scenario,
@@ -13,6 +14,12 @@ from holdfast.testing._explorer import (
 )
 from holdfast.testing._faulty_s3 import FaultyS3, S3Endpoint
 from holdfast.testing._faulty_s3_process import Control, FaultyS3Process
+from holdfast.testing._linearizable import (
+    Counterexample,
+    History,
+    Operation,
+    check_linearizable,
+)
 from holdfast.testing._mutants import mutate
 from holdfast.testing._s3_faults import Fault, FaultKind, Faults, Requests, Seen, Total
 from holdfast.testing._s3_objects import ConditionMode, Conditions, Objects, Stored, sometimes
@@ -21,16 +28,20 @@ from holdfast.testing._world import Choice, Outcome, Schedule, World, parse_sche
 
 __all__ = [
     "Choice",
+    "CommitStoreSuite",
     "ConditionMode",
     "Conditions",
     "Control",
+    "Counterexample",
     "Exploration",
     "Fault",
     "FaultKind",
     "Faults",
     "FaultyS3",
     "FaultyS3Process",
+    "History",
     "Objects",
+    "Operation",
     "Outcome",
     "Request",
     "Requests",
@@ -45,6 +56,7 @@ __all__ = [
     "Total",
     "Violation",
     "World",
+    "check_linearizable",
     "explore",
     "merge_outcomes",
     "minimise",

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from holdfast.arbiter._commit_store import Key
+from holdfast.arbiter.stores.sqlite import SqliteCommitStore
+from holdfast.errors import (
+    CorruptError,
+    InvalidInputError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+)
+
+pytestmark = pytest.mark.requirement("C5")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteCommitStore]:
+    store = SqliteCommitStore(f"sqlite:///{tmp_path}/c.db", busy_timeout=timedelta(milliseconds=50))
+    store.set_up()
+    yield store
+    store.close()
+
+
+def test_three_slashes_are_relative_and_four_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert SqliteCommitStore("sqlite:///sub/c.db").path == tmp_path / "sub" / "c.db"
+    assert SqliteCommitStore("sqlite:////a/c.db").path == Path("/a/c.db")
+    assert SqliteCommitStore("sqlite:///c.db").url == f"sqlite:///{tmp_path}/c.db"
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite://c.db", "sqlite:///d/"]
+)
+def test_a_url_without_a_file_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInputError, match="sqlite:///relative"):
+        SqliteCommitStore(url)
+
+
+def test_options() -> None:
+    assert SqliteCommitStore("sqlite:///c.db").single_host is False
+    store = SqliteCommitStore("sqlite:////c.db?single_host=true")
+    assert store.single_host is True
+    assert store.url == "sqlite:////c.db?single_host=true"
+    assert store.local_only
+    with pytest.raises(InvalidInputError, match="did you mean 'single_host'"):
+        SqliteCommitStore("sqlite:///c.db?singlehost=true")
+    with pytest.raises(InvalidInputError, match="true or false"):
+        SqliteCommitStore("sqlite:///c.db?single_host=yes")
+
+
+def test_odd_file_names(tmp_path: Path) -> None:
+    store = SqliteCommitStore(f"sqlite:///{tmp_path}/a%20b%3Fmode=memory%25.db")
+    store.set_up()
+    store.close()
+    assert (tmp_path / "a b?mode=memory%.db").exists()
+    again = SqliteCommitStore(store.url)
+    assert again.identity() == store.identity()
+    again.close()
+
+
+def test_not_set_up(tmp_path: Path) -> None:
+    store = SqliteCommitStore(f"sqlite:///{tmp_path}/c.db")
+    for call in (store.identity, lambda: store.get(Key("s", 0)), store.check):
+        with pytest.raises(NotFoundError, match="holdfast store init sqlite:///"):
+            call()
+    assert list(tmp_path.iterdir()) == [], "a read created something"
+    sqlite3.connect(tmp_path / "c.db").close()
+    with pytest.raises(NotFoundError, match="holdfast store init"):
+        store.identity()
+    store.close()
+
+
+def test_missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="folder"):
+        SqliteCommitStore(f"sqlite:///{tmp_path}/no/c.db").set_up()
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidInputError, match="not in a folder"):
+        SqliteCommitStore(f"sqlite:///{tmp_path}/file/c.db").set_up()
+
+
+def test_what_is_no_file_or_no_database(tmp_path: Path) -> None:
+    (tmp_path / "c.db").write_bytes(b"not a database" * 100)
+    store = SqliteCommitStore(f"sqlite:///{tmp_path}/c.db")
+    with pytest.raises(CorruptError):
+        store.identity()
+    with pytest.raises(CorruptError):
+        store.set_up()
+    store.close()
+    with pytest.raises(PermissionDeniedError):
+        SqliteCommitStore(f"sqlite:///{tmp_path}").identity()
+
+
+def test_set_up_fsyncs_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = []
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink())
+    )
+    store = SqliteCommitStore(f"sqlite:///{tmp_path}/c.db")
+    store.set_up()
+    store.close()
+    assert synced == [tmp_path]
+
+
+def test_sessions_are_durable(store: SqliteCommitStore) -> None:
+    with store._use() as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert store.check() == []
+
+
+def test_check_sees_another_journal(store: SqliteCommitStore) -> None:
+    store.close()
+    other = sqlite3.connect(store.path)
+    other.execute("PRAGMA journal_mode=DELETE")
+    other.close()
+    fresh = SqliteCommitStore(store.url)
+    assert ["journal_mode is delete" in problem for problem in fresh.check()] == [True]
+    fresh.close()
+
+
+def test_a_lock_that_lasts_is_unavailable(store: SqliteCommitStore) -> None:
+    other = sqlite3.connect(store.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(UnavailableError, match="locked"):
+        store.put_if_absent(Key("s", 0), b"x")
+    with pytest.raises(UnavailableError, match="locked"):
+        store.collect("s", 0)
+    other.execute("ROLLBACK")
+    other.close()
+    assert store.put_if_absent(Key("s", 0), b"x") is None
+
+
+def test_identity_is_read_once(store: SqliteCommitStore, tmp_path: Path) -> None:
+    identity = store.identity()
+    store.close()
+    store.path.unlink()
+    assert store.identity() == identity
+
+
+def test_a_killed_process_loses_nothing_it_acknowledged(store: SqliteCommitStore) -> None:
+    code = """
+import sys
+from holdfast.arbiter._commit_store import Key
+from holdfast.arbiter.stores.sqlite import SqliteCommitStore
+store = SqliteCommitStore(sys.argv[1])
+number = 0
+while True:
+    store.put_if_absent(Key("s", number), b"x")
+    print(number, flush=True)
+    number += 1
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code, store.url], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        acknowledged = [int(process.stdout.readline()) for _ in range(50)]
+        process.send_signal(signal.SIGKILL)
+        acknowledged += [int(line) for line in process.stdout if line.endswith("\n")]
+    found = [entry.number for entry in store.scan("s", limit=100_000)]
+    assert found[: len(acknowledged)] == acknowledged
+    assert len(found) - len(acknowledged) in {0, 1}

@@ -1,0 +1,78 @@
+"""Fixtures that several folders of tests share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+import s3_servers
+import servers
+from holdfast.testing._faulty_s3 import FaultyS3
+from holdfast.testing._faulty_s3_process import FaultyS3Process
+
+
+def skip_without(reason: str | None) -> None:
+    """Skip the test when something is missing; on CI everything must be there."""
+    if reason is None:
+        return
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def ministack() -> Iterator[s3_servers.S3Server]:
+    skip_without(s3_servers.missing("ministack"))
+    server = s3_servers.start_ministack()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def rclone_s3() -> Iterator[s3_servers.S3Server]:
+    skip_without(s3_servers.missing("rclone"))
+    server = s3_servers.start_rclone()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def faulty_s3() -> Iterator[Callable[..., FaultyS3]]:
+    with ExitStack() as stack:
+
+        def start(**settings: Any) -> FaultyS3:
+            return stack.enter_context(FaultyS3(**settings))
+
+        yield start
+
+
+@pytest.fixture
+def faulty_s3_process() -> Iterator[Callable[..., FaultyS3Process]]:
+    with ExitStack() as stack:
+
+        def start(**settings: Any) -> FaultyS3Process:
+            return stack.enter_context(FaultyS3Process(**settings))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[servers.Server]:
+    with servers.running("postgres") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[servers.Server]:
+    with servers.running("mariadb") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[servers.Server]:
+    with servers.running("redis") as server:
+        yield server
