@@ -4,7 +4,7 @@ Three pages: which tests show which requirement (read from the test sources with
 them), the events with their metrics, and the error tree.
 """
 
-# ruff: noqa: INP001, T201 - a script: not a package, and printing is its job
+
 
 from __future__ import annotations
 

@@ -92,6 +92,9 @@ class ConditionalPut(Handle):
         except NotFoundError:
             return None
 
+    def close(self) -> None:
+        """Do nothing: the object store's client needs no closing."""
+
     def _decided(self, name: Name, decision: Decision, attempts: int, begun: float) -> Decision:
         emit(
             EventKind.DECIDED,

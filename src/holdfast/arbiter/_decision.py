@@ -70,6 +70,10 @@ class Arbiter(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Let go of connections; the arbiter is not used afterwards."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:

@@ -153,6 +153,10 @@ class RecordedDecisions(Handle):
         removed = self._commit_store.collect(self._key_series(series), through)
         emit(EventKind.COLLECTED, series=series, through=through, records=removed)
 
+    def close(self) -> None:
+        """Let go of the commit store's connections."""
+        self._commit_store.close()
+
     # Step 1.
     def _finish_previous(self, name: Name) -> str | None:
         """Never build on an unfinished or changed name: finish the one before, and compare it.

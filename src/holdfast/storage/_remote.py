@@ -30,7 +30,10 @@ Client = S3Store | GCSStore | AzureStore
 
 _DELETE_BATCH = 1000
 _MULTIPART_ABOVE_BYTES = 64 << 20
+_PART_BYTES = 16 << 20
 _PAST_THE_END = "416"
+_UNAUTHORISED = {"401", "403"}
+_MISSING = "404"
 _NOT_OFFERED = {"400", "405", "501"}
 _TAKEN = (theirs.AlreadyExistsError, theirs.PreconditionError, FileExistsError)
 _MAKES_A_NAME = {"create", "copy"}
@@ -82,7 +85,7 @@ class RemoteStore(Handle):
                 return self._read(check_path(path), start, end)
             except theirs.GenericError as error:
                 whole = start == 0 and end is None
-                if whole or _status(error) != _PAST_THE_END:
+                if whole or _status(str(error)) != _PAST_THE_END:
                     raise
                 return b""
 
@@ -131,8 +134,12 @@ class RemoteStore(Handle):
             if obstore.head(self._client, source)["size"] <= self.max_copy_bytes:
                 obstore.copy(self._client, source, target)
             else:
-                stream = obstore.get(self._client, source).stream(min_chunk_size=16 << 20)
-                obstore.put(self._client, target, stream, use_multipart=True)
+                # A generator, since obstore takes its own stream for an asynchronous one.
+                stream = obstore.get(self._client, source).stream(min_chunk_size=_PART_BYTES)
+                chunks = (bytes(chunk) for chunk in stream)
+                obstore.put(
+                    self._client, target, chunks, use_multipart=True, chunk_size=_PART_BYTES
+                )
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove objects in batches; one that is not there is fine."""
@@ -200,13 +207,14 @@ def _meaning(action: str, path: str, error: Exception) -> HoldfastError:
         return PermissionDeniedError(
             f"cannot {action}: no credentials in the options, and none on this machine", path=path
         )
-    if isinstance(error, theirs.NotFoundError | FileNotFoundError):
+    status = _status(text)
+    if isinstance(error, theirs.NotFoundError | FileNotFoundError) or status == _MISSING:
         what = "no such bucket" if action in _NEEDS_BUCKET else "nothing is there"
         return NotFoundError(f"cannot {action}: {what}", path=path)
     if isinstance(error, _TAKEN) and action in _MAKES_A_NAME:
         return AlreadyExistsError("something may have this name", path=path)
     code = _CODE.search(text)
-    not_offered = _status(error) in _NOT_OFFERED and not (code and code[1] in _TRANSIENT_CODES)
+    not_offered = status in _NOT_OFFERED and not (code and code[1] in _TRANSIENT_CODES)
     if not_offered or isinstance(error, theirs.NotSupportedError | NotImplementedError):
         return UnsupportedError(
             f"cannot {action}: the server does not offer it", path=path, reason=_reason(text)
@@ -217,11 +225,12 @@ def _meaning(action: str, path: str, error: Exception) -> HoldfastError:
 def _is_refusal(error: Exception, text: str) -> bool:
     refused = theirs.PermissionDeniedError | theirs.UnauthenticatedError | PermissionError
     # Some refusals come as 400, or inside the answer to a batch.
-    return isinstance(error, refused) or bool(_REFUSAL_CODES.search(_ADDRESS.sub("", text)))
+    named = _REFUSAL_CODES.search(_ADDRESS.sub("", text))
+    return isinstance(error, refused) or named is not None or _status(text) in _UNAUTHORISED
 
 
-def _status(error: Exception) -> str:
-    found = _STATUS.search(str(error))
+def _status(text: str) -> str:
+    found = _STATUS.search(text)
     return found[1] if found else ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ def set_up(url: str) -> str:
 class ShippedStore(CommitStoreSuite):
     address: str
     server: Server
+    histories = int(os.environ.get("HOLDFAST_HISTORIES", "500"))
+    seed = int(os.environ.get("HOLDFAST_SEED", "0"))
 
     def make_store(self) -> CommitStore:
         return connect_commit_store(self.address)

@@ -1,0 +1,115 @@
+"""Explore for as long as there is time: `./run explore --minutes N --seed S`.
+
+Goes round after round: deeper exhaustive explorations, random schedules from fresh seeds,
+kills twice in a row, long histories of every commit store. Stops at the first violation
+with its trace, its schedule and the seed that repeats it; otherwise when the time is up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from holdfast.testing import Exploration, Scenario, Violation, explore, wander  # noqa: E402
+from model.create_scenarios import creators  # noqa: E402
+from model.decide_scenarios import Setup, conditional, inline, staged  # noqa: E402
+
+SEEDS_PER_ROUND = 500
+# What the default test run leaves out: more faults, more crashes, more actors.
+DEEPER = [
+    Setup(name="conditional, 3 actors, 2 faults", make=conditional, actors=3, faults=2, crashes=1),
+    Setup(name="inline, 2 faults", make=inline, faults=2, crashes=1, honest=False),
+    Setup(name="inline, 3 actors", make=inline, actors=3, preemptions=2, faults=1, honest=False),
+    Setup(name="staged, honest store", make=staged, faults=1, crashes=1),
+    Setup(name="staged, 3 actors", make=staged, actors=3, preemptions=1, faults=1, honest=False),
+    Setup(name="staged, 2 crashes", make=staged, crashes=2, faults=1, honest=False),
+    Setup(name="collector and crash", make=staged, collector=True, crashes=1, honest=False),
+    Setup(name="reader and fault", make=inline, reader=True, faults=1, honest=False),
+    Setup(name="twins, staged", make=staged, twins=True, faults=1, crashes=1, honest=False),
+    Setup(name="forgets twice", make=inline, forgets=2, crashes=1),
+    Setup(name="forgets twice, lying", make=inline, forgets=2, honest=False),
+]
+WILD = [
+    Setup(name=f"{kind}, 4 actors", make=make, actors=4, faults=5, crashes=3, honest=honest)
+    for kind, make, honest in [
+        ("conditional", conditional, True),
+        ("inline", inline, False),
+        ("staged", staged, False),
+    ]
+]
+
+
+def main() -> int:
+    """Explore until the time is up or something is found."""
+    arguments = _arguments()
+    logging.getLogger("holdfast").setLevel(logging.CRITICAL)
+    until = time.monotonic() + arguments.minutes * 60
+    print(f"exploring for {arguments.minutes:g} minutes, seed {arguments.seed}", flush=True)
+    total = 0
+    try:
+        for report in _rounds(arguments.seed, until):
+            total += report.states
+            print(f"  {report}", flush=True)
+    except Violation as violation:
+        print(f"\nFOUND, with seed {arguments.seed}:\n{violation}", flush=True)
+        return 1
+    print(f"{total:,} states, nothing found", flush=True)
+    return _real_servers(arguments.seed) if arguments.servers else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./run explore", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long (default 5)")
+    parser.add_argument("--seed", type=int, default=0, help="where random schedules begin")
+    parser.add_argument(
+        "--servers",
+        action="store_true",
+        help="afterwards: 10,000 histories per commit store and every pair of kills "
+        "(some 15 minutes more)",
+    )
+    return parser.parse_args()
+
+
+def _rounds(seed: int, until: float) -> Iterator[Exploration]:
+    """Yield reports; the exhaustive part first, then random schedules to the end."""
+    scenarios: list[Scenario] = [
+        *(setup.scenario() for setup in DEEPER),
+        creators(stores=1, faults=1, crashes=1),
+        creators(stores=2, faults=1, crashes=1),
+    ]
+    # Equal shares of what is left, and one share for the random schedules.
+    for left, scenario in zip(range(len(scenarios), 0, -1), scenarios, strict=True):
+        now = time.monotonic()
+        yield explore(scenario, until=now + (until - now) / (left + 1))
+    first = seed * 1_000_000
+    while time.monotonic() < until:
+        for setup in WILD:
+            seeds = range(first, first + SEEDS_PER_ROUND)
+            yield wander(setup.scenario(), seeds=seeds, until=until)
+        first += SEEDS_PER_ROUND
+
+
+def _real_servers(seed: int) -> int:
+    """Run the long forms of the tests that use real processes and servers."""
+    environment = {
+        **os.environ,
+        "HOLDFAST_EXPLORE": "1",
+        "HOLDFAST_HISTORIES": "10000",
+        "HOLDFAST_SEED": str(seed),
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "timeout=3600"]
+    tests = ["tests/crash", "tests/arbiter/stores/test_suite.py"]
+    return subprocess.run([*command, *tests], cwd=ROOT, env=environment, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
