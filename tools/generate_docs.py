@@ -4,8 +4,6 @@ Three pages: which tests show which requirement (read from the test sources with
 them), the events with their metrics, and the error tree.
 """
 
-
-
 from __future__ import annotations
 
 import argparse

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import multiprocessing
 import os
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -254,28 +254,38 @@ def test_eight_threads_have_one_winner_per_name(store: LocalStore) -> None:
         assert store.get(f"race/{round_}") == b"%d" % results.index(True)
 
 
-def create_in_process(root: str, number: int, barrier: threading.Barrier) -> list[bool]:
-    store = LocalStore(Path(root), fsync=False)
-    won = []
-    for round_ in range(15):
-        barrier.wait(30)
-        try:
-            store.put_if_absent(f"race/{round_}", b"%d" % number)
-            won.append(True)
-        except AlreadyExistsError:
-            won.append(False)
-    return won
+RACER = """
+import sys, time
+from pathlib import Path
+from holdfast.errors import AlreadyExistsError
+from holdfast.storage import LocalStore
+
+root, meeting, me = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+store = LocalStore(root, fsync=False)
+for round_ in range(15):
+    (meeting / f"{round_}-{me}").touch()
+    deadline = time.monotonic() + 20
+    while len(list(meeting.glob(f"{round_}-*"))) < 4 and time.monotonic() < deadline:
+        time.sleep(0.0005)
+    try:
+        store.put_if_absent(f"race/{round_}", me.encode())
+        print("won")
+    except AlreadyExistsError:
+        print("lost")
+"""
 
 
-def test_four_processes_have_one_winner_per_name(root: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager, context.Pool(4) as pool:
-        barrier = manager.Barrier(4)
-        outcomes = pool.starmap(create_in_process, [(str(root), n, barrier) for n in range(4)])
+def test_four_processes_have_one_winner_per_name(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "meeting").mkdir()
+    command = [sys.executable, "-c", RACER, str(root), str(tmp_path / "meeting")]
+    racers = [
+        subprocess.Popen([*command, str(n)], stdout=subprocess.PIPE, text=True) for n in range(4)
+    ]
+    outcomes = [racer.communicate(timeout=60)[0].split() for racer in racers]
     store = LocalStore(root)
     for round_, results in enumerate(zip(*outcomes, strict=True)):
-        assert sum(results) == 1
-        assert store.get(f"race/{round_}") == b"%d" % results.index(True)
+        assert sorted(results) == ["lost", "lost", "lost", "won"]
+        assert store.get(f"race/{round_}") == b"%d" % results.index("won")
 
 
 def test_a_reader_never_sees_half_an_overwrite(store: LocalStore) -> None:

@@ -27,7 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             return _run(_parser().parse_args(argv))
         finally:
-            sys.stdout.flush()
+            if sys.stdout is not None:  # it is when started with stdout closed
+                sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output went away; nothing more can be said there.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,5 +1,6 @@
 """Bytes and names only, no I/O: how everything on storage is called and laid out."""
 
+from holdfast.formats._manifest import TOKEN_KEY, edit_config, read_config
 from holdfast.formats._names import (
     PIN_PATH,
     PROBE_FOLDER,
@@ -35,6 +36,7 @@ __all__ = [
     "PROBE_FOLDER",
     "STAGED_FOLDER",
     "TEMPORARY_FOLDER",
+    "TOKEN_KEY",
     "VERSIONS_SERIES",
     "ArbiterKind",
     "Name",
@@ -46,10 +48,12 @@ __all__ = [
     "check_shard_id",
     "decode_pin",
     "decode_record",
+    "edit_config",
     "encode_pin",
     "encode_record",
     "make_record",
     "probe_path",
+    "read_config",
     "staged_path",
     "temporary_path",
     "version_name",

@@ -73,13 +73,15 @@ class LocalStore(Handle):
 
     def put(self, path: str, body: bytes) -> None:
         """Store the bytes, replacing what is there."""
+        target = self._file(path)
         with _translated("write", path), self._temporary(body) as temporary:
-            self._give_name(temporary, self._file(path), os.replace)
+            self._give_name(temporary, target, os.replace)
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         """Store the bytes unless something has the name."""
+        target = self._file(path)
         with _translated("create", path), self._temporary(body) as temporary:
-            self._give_name(temporary, self._file(path), os.link)
+            self._give_name(temporary, target, os.link)
 
     def list(self, prefix: str = "", *, after: str = "") -> Sequence[ObjectInfo]:
         """Return the files below the folder `prefix`, sorted by path, beyond `after`."""
@@ -102,13 +104,14 @@ class LocalStore(Handle):
     def copy(self, source: str, target: str, *, if_absent: bool = False) -> None:
         """Copy the bytes to a new file; never a hard link to the source."""
         name = os.link if if_absent else os.replace
+        here, there = self._file(source), self._file(target)
         with (
             _translated("copy", source),
-            self._file(source).open("rb") as origin,
+            here.open("rb") as origin,
             _translated("create", target),
             self._temporary(origin) as temporary,
         ):
-            self._give_name(temporary, self._file(target), name)
+            self._give_name(temporary, there, name)
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove files; one that is not there is fine."""

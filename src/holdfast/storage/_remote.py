@@ -131,15 +131,11 @@ class RemoteStore(Handle):
                 return
             if if_absent:
                 self._refuse_taken(target)
-            if obstore.head(self._client, source)["size"] <= self.max_copy_bytes:
+            size = obstore.head(self._client, source)["size"]
+            if size <= self.max_copy_bytes:
                 obstore.copy(self._client, source, target)
             else:
-                # A generator, since obstore takes its own stream for an asynchronous one.
-                stream = obstore.get(self._client, source).stream(min_chunk_size=_PART_BYTES)
-                chunks = (bytes(chunk) for chunk in stream)
-                obstore.put(
-                    self._client, target, chunks, use_multipart=True, chunk_size=_PART_BYTES
-                )
+                self._stream(source, target, size)
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove objects in batches; one that is not there is fine."""
@@ -162,6 +158,18 @@ class RemoteStore(Handle):
             tail = obstore.get(self._client, path, options={"range": {"offset": start}})
             return bytes(tail.bytes())
         return bytes(obstore.get(self._client, path).bytes())
+
+    def _stream(self, source: str, target: str, size: int) -> None:
+        # The target appears at `close`; after an error before it there is none, only parts
+        # that a lifecycle rule of the bucket removes. So no `with`, which closes in any case.
+        writer = obstore.open_writer(self._client, target, buffer_size=_PART_BYTES)
+        copied = 0
+        for chunk in obstore.get(self._client, source).stream(min_chunk_size=_PART_BYTES):
+            writer.write(chunk)
+            copied += len(chunk)
+        if copied != size:
+            raise UnavailableError("cannot copy: the source changed meanwhile", path=source)
+        writer.close()
 
     def _delete_each(self, paths: Iterable[str]) -> None:
         # Stores without batches stop at the first name that is not there.

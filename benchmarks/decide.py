@@ -1,0 +1,582 @@
+"""What `decide` costs beside the raw operation of the same backend.
+
+    ./run bench decide [--seconds N] [--processes 1,8] [--only local,postgres] [--json FILE]
+
+Each row alternates short blocks of the raw operation and of `decide`, so that whatever else
+the machine does hits both. With several processes all start each block together, and each
+decides a series of its own; in the rows marked `one series` they all race for the same names.
+Servers are started for the run, with durable settings. docs/reference/performance.md explains.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import math
+import multiprocessing
+import os
+import platform
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from threading import BrokenBarrierError
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+import obstore
+import s3_servers
+import servers
+
+from holdfast._ids import RandomIds
+from holdfast.arbiter import (
+    Arbiter,
+    ConditionalPut,
+    RecordedDecisions,
+    SupportsSetUp,
+    Verdict,
+    Won,
+    connect_commit_store,
+)
+from holdfast.formats import ArbiterKind, Name, Pin
+from holdfast.storage import RemoteStore, open_store
+from holdfast.testing import FaultyS3Process
+
+SMALL, LARGE = 500, 100_000  # bytes: inside the record, and staged
+BLOCK_SECONDS = 0.25
+WARM_UP_CALLS = 8
+AIM = 1.3
+START_SECONDS = 60.0
+KINDS = ("raw", "decide")
+
+Step = Callable[[int, bytes], bool]
+"""Gives the n-th name to a body; tells whether it was still free."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One backend and body size; plain values that travel to the worker processes."""
+
+    label: str
+    objects: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    commit_store: str | None = None
+    body_bytes: int = SMALL
+    one_series: bool = False
+
+
+@dataclass(slots=True)
+class Tally:
+    """The calls of one kind in one process."""
+
+    seconds: list[float] = field(default_factory=list)
+    won: int = 0
+    elapsed: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of the table; times in milliseconds."""
+
+    backend: str
+    processes: int
+    raw_p50: float
+    raw_p99: float
+    raw_rate: float
+    decide_p50: float
+    decide_p99: float
+    decide_rate: float
+
+    @property
+    def slower(self) -> float:
+        return self.decide_p50 / self.raw_p50
+
+    @property
+    def rate(self) -> float:
+        return self.decide_rate / self.raw_rate
+
+
+# --- the raw operations: the least that any program does for the same durability -------------
+
+
+def raw_file(folder: Path) -> Step:
+    """Temporary file, fsync, link, unlink, fsync of the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    place, temporary = str(folder), str(folder / f"temporary-{os.getpid()}")
+
+    def put(number: int, body: bytes) -> bool:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        os.write(fd, body)
+        os.fsync(fd)
+        os.close(fd)
+        try:
+            os.link(temporary, f"{place}/{number:020d}")  # noqa: PTH - bare calls are the point
+        except FileExistsError:
+            return False
+        finally:
+            os.unlink(temporary)  # noqa: PTH
+        fd = os.open(place, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+        return True
+
+    return put
+
+
+def raw_object(case: Case, prefix: str) -> Step:
+    """One request of a bare client: conditional where the store decides."""
+    store = open_store(case.objects, case.options)
+    assert isinstance(store, RemoteStore)
+    client, mode = store._client, "overwrite" if case.commit_store else "create"
+
+    def put(number: int, body: bytes) -> bool:
+        obstore.put(client, f"{prefix}/{number:020d}", body, mode=mode, use_multipart=False)  # type: ignore[arg-type]
+        return True
+
+    return put
+
+
+def raw_sqlite(url: str, series: str) -> Step:
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"), timeout=30, isolation_level=None)
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute(RAW_TABLE.format(text="TEXT", blob="BLOB"))
+
+    def insert(number: int, body: bytes) -> bool:
+        try:
+            connection.execute("INSERT INTO bench_raw VALUES (?, ?, ?)", (series, number, body))
+        except sqlite3.IntegrityError:
+            return False
+        return True
+
+    return insert
+
+
+def raw_postgres(url: str, series: str) -> Step:
+    import psycopg
+
+    connection = psycopg.connect(url, autocommit=True, prepare_threshold=2)
+    with contextlib.suppress(psycopg.errors.UniqueViolation):  # several create it at once
+        connection.execute(RAW_TABLE.format(text="TEXT", blob="BYTEA"))
+
+    def insert(number: int, body: bytes) -> bool:
+        statement = "INSERT INTO bench_raw VALUES (%s, %s, %s)"
+        connection.execute(statement, (series, number, body))
+        return True
+
+    return insert
+
+
+def raw_mariadb(url: str, series: str) -> Step:
+    import pymysql
+
+    place = urlsplit(url)
+    connection = pymysql.connect(
+        host=place.hostname,
+        port=place.port or 3306,
+        user=place.username,
+        password=unquote(place.password or ""),
+        database=place.path.strip("/"),
+        autocommit=True,
+    )
+    cursor = connection.cursor()
+    cursor.execute(RAW_TABLE.format(text="VARBINARY(400)", blob="MEDIUMBLOB"))
+
+    def insert(number: int, body: bytes) -> bool:
+        cursor.execute("INSERT INTO bench_raw VALUES (%s, %s, _binary %s)", (series, number, body))
+        return True
+
+    return insert
+
+
+def raw_redis(url: str, series: str) -> Step:
+    from redis import Redis
+
+    client = Redis.from_url(url, protocol=2)
+    return lambda number, body: bool(client.set(f"{series}/{number:020d}", body, nx=True))
+
+
+RAW_TABLE = """CREATE TABLE IF NOT EXISTS bench_raw (
+    series {text} NOT NULL, number BIGINT NOT NULL, value {blob} NOT NULL,
+    PRIMARY KEY (series, number))"""
+RAW_STORES: Mapping[str, Callable[[str, str], Step]] = {
+    "sqlite": raw_sqlite,
+    "postgresql": raw_postgres,
+    "mysql": raw_mariadb,
+    "redis": raw_redis,
+}
+
+
+def raw_step(case: Case, series: str) -> Step:
+    """Return the raw operation: a put, after an insert where a commit store decides."""
+    local = case.objects.startswith("/")
+    prefix = f"raw-{series}"
+    put = raw_file(Path(case.objects) / prefix) if local else raw_object(case, prefix)
+    if case.commit_store is None:
+        return put
+    insert = RAW_STORES[case.commit_store.partition(":")[0]](case.commit_store, series)
+    return lambda number, body: insert(number, body) and put(number, body)
+
+
+# --- decide -----------------------------------------------------------------------------------
+
+
+def decide_step(case: Case, table_id: str, series: str) -> Step:
+    arbiter = open_arbiter(case, table_id)
+
+    def decide(number: int, body: bytes) -> bool:
+        previous = f"{series}/{number - 1:020d}" if number else None
+        name = Name(f"{series}/{number:020d}", series, number, previous)
+        return isinstance(arbiter.decide(name, body, body[:35].decode()), Won)
+
+    return decide
+
+
+def open_arbiter(case: Case, table_id: str) -> Arbiter:
+    """Return the arbiter as it is after `open_arbiter`: probed and pinned already."""
+    store = open_store(case.objects, case.options)
+    if case.commit_store is None:
+        return ConditionalPut(store, Verdict.ENFORCED)
+    commit_store = connect_commit_store(case.commit_store)
+    pin = Pin(
+        table_id=table_id,
+        arbiter=ArbiterKind.COMMIT_STORE,
+        location=store.location,
+        store_id=commit_store.identity(),
+        store_url=commit_store.url,
+    )
+    return RecordedDecisions(store, commit_store, pin)
+
+
+# --- measuring --------------------------------------------------------------------------------
+
+
+# Any: multiprocessing's own types differ by context.
+def work(case: Case, table_id: str, rounds: int, barrier: Any, results: Any) -> None:  # noqa: ANN401
+    """Measure in one process, in step with the others; send the two tallies, or an error."""
+    try:
+        results.put(measure(case, table_id, rounds, barrier))
+    except BaseException as error:  # noqa: BLE001 - told by the parent
+        barrier.abort()
+        if not isinstance(error, BrokenBarrierError):
+            results.put(traceback.format_exc())
+
+
+def measure(case: Case, table_id: str, rounds: int, barrier: Any) -> dict[str, Tally]:  # noqa: ANN401
+    series = "shared" if case.one_series else f"series-{os.getpid()}"
+    steps = {
+        "raw": raw_step(case, f"{table_id}-{series}"),
+        "decide": decide_step(case, table_id, series),
+    }
+    numbers = {kind: itertools.count() for kind in KINDS}
+    for kind in KINDS:
+        run_block(steps[kind], numbers[kind], case, calls=WARM_UP_CALLS)
+    tallies = {kind: Tally() for kind in KINDS}
+    for turn in range(rounds):
+        for kind in KINDS if turn % 2 == 0 else reversed(KINDS):
+            barrier.wait(START_SECONDS)
+            run_block(steps[kind], numbers[kind], case, tally=tallies[kind])
+    return tallies
+
+
+def run_block(
+    step: Step,
+    numbers: Iterator[int],
+    case: Case,
+    *,
+    tally: Tally | None = None,
+    calls: int | None = None,
+) -> None:
+    """Call the step for a block's time, or a number of calls."""
+    tally = tally or Tally()
+    ids, filler = RandomIds(), os.urandom(case.body_bytes - 35)
+    begun = now = time.perf_counter()
+    for done in itertools.count():
+        if done == calls or (calls is None and now - begun >= BLOCK_SECONDS):
+            break
+        body = ids.token().encode() + filler
+        number = next(numbers)
+        before = time.perf_counter()
+        tally.won += step(number, body)
+        now = time.perf_counter()
+        tally.seconds.append(now - before)
+    tally.elapsed += now - begun
+
+
+def run_row(case: Case, processes: int, seconds: float) -> Row:
+    """Start the processes, wait for their tallies, and sum them up."""
+    context = multiprocessing.get_context("forkserver")
+    barrier, results = context.Barrier(processes), context.Queue()
+    table_id = RandomIds().token()
+    rounds = max(1, round(seconds / BLOCK_SECONDS / len(KINDS)))
+    arguments = (case, table_id, rounds, barrier, results)
+    workers = [context.Process(target=work, args=arguments) for _ in range(processes)]
+    for worker in workers:
+        worker.start()
+    answers = [results.get(timeout=START_SECONDS + 4 * seconds)]
+    while len(answers) < processes and not isinstance(answers[-1], str):
+        answers.append(results.get(timeout=START_SECONDS))
+    for worker in workers:
+        worker.join()
+    if isinstance(answers[-1], str):
+        raise SystemExit(f"{case.label}: a worker failed\n{answers[-1]}")
+    figures = {kind: sum_up([answer[kind] for answer in answers]) for kind in KINDS}
+    return Row(
+        backend=case.label,
+        processes=processes,
+        **{f"{kind}_{name}": value for kind in KINDS for name, value in figures[kind].items()},
+    )
+
+
+def sum_up(tallies: Sequence[Tally]) -> dict[str, float]:
+    """Return median and 99th percentile of all calls, and names given per second."""
+    times = sorted(itertools.chain.from_iterable(tally.seconds for tally in tallies))
+    return {
+        "p50": statistics.median(times) * 1000,
+        "p99": times[math.ceil(len(times) * 0.99) - 1] * 1000,
+        "rate": sum(tally.won / tally.elapsed for tally in tallies),
+    }
+
+
+# --- the backends -----------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def folder() -> Iterator[str]:
+    place = tempfile.mkdtemp(prefix=f"holdfast-bench-{os.getpid()}-")
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def local() -> Iterator[list[Case]]:
+    with folder() as place:
+        yield [
+            Case(label="local disk", objects=place),
+            Case(label="local disk, one series", objects=place, one_series=True),
+        ]
+
+
+@contextlib.contextmanager
+def honest_s3() -> Iterator[list[Case]]:
+    with FaultyS3Process() as server:
+        options = server.storage_options()
+        yield [Case(label="S3 (built-in server)", objects=server.url("bench"), options=options)]
+
+
+@contextlib.contextmanager
+def ministack() -> Iterator[list[Case]]:
+    server = s3_servers.start_ministack()
+    try:
+        options = server.storage_options()
+        yield [Case(label="S3 (ministack)", objects=server.url("bench"), options=options)]
+    finally:
+        server.stop()
+
+
+@contextlib.contextmanager
+def sqlite() -> Iterator[list[Case]]:
+    with folder() as place:
+        url = f"sqlite:///{place}/decisions.db"
+        set_up(url)
+        case = {"objects": place, "commit_store": url}
+        yield [
+            Case(label="SQLite + local disk", **case),
+            Case(label="SQLite + local disk, one series", one_series=True, **case),
+            Case(label="SQLite + local disk, 100 kB", body_bytes=LARGE, **case),
+        ]
+
+
+@contextlib.contextmanager
+def postgres() -> Iterator[list[Case]]:
+    with folder() as place, database("postgres") as url:
+        label, case = "PostgreSQL + local disk", {"objects": place, "commit_store": url}
+        yield [Case(label=label, **case), Case(label=f"{label}, 100 kB", body_bytes=LARGE, **case)]
+
+
+@contextlib.contextmanager
+def mariadb() -> Iterator[list[Case]]:
+    with folder() as place, database("mariadb") as url:
+        yield [Case(label="MariaDB + local disk", objects=place, commit_store=url)]
+
+
+@contextlib.contextmanager
+def redis() -> Iterator[list[Case]]:
+    with folder() as place, database("redis") as url:
+        yield [Case(label="Redis + local disk", objects=place, commit_store=url)]
+
+
+@contextlib.contextmanager
+def postgres_s3() -> Iterator[list[Case]]:
+    with database("postgres") as url, FaultyS3Process(conditions="ignoring") as server:
+        yield [
+            Case(
+                label="PostgreSQL + ignoring S3",
+                objects=server.url("bench"),
+                options=server.storage_options(),
+                commit_store=url,
+            )
+        ]
+
+
+@contextlib.contextmanager
+def database(name: str) -> Iterator[str]:
+    server = servers.STARTERS[name]()
+    try:
+        set_up(server.url)
+        yield server.url
+    finally:
+        server.stop()
+
+
+def set_up(url: str) -> None:
+    store = connect_commit_store(url)
+    assert isinstance(store, SupportsSetUp)
+    store.set_up()
+    store.close()
+
+
+BACKENDS: Mapping[str, Callable[[], contextlib.AbstractContextManager[list[Case]]]] = {
+    "local": local,
+    "s3": honest_s3,
+    "ministack": ministack,
+    "sqlite": sqlite,
+    "postgres": postgres,
+    "mariadb": mariadb,
+    "redis": redis,
+    "postgres-s3": postgres_s3,
+}
+
+
+def missing(name: str) -> str | None:
+    """Say why a backend cannot run here, or None."""
+    if name == "ministack":
+        return s3_servers.missing(name)
+    server = name.partition("-")[0]
+    return servers.missing(server) if server in servers.STARTERS else None
+
+
+# --- the report -------------------------------------------------------------------------------
+
+
+def machine() -> list[str]:
+    """Describe what the figures depend on."""
+    packages = ("obstore", "SQLAlchemy", "psycopg", "PyMySQL", "redis")
+    programs = [servers.find_program(name) for name in ("postgres", "mariadbd", "redis-server")]
+    return [
+        f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, "
+        f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}",
+        ", ".join(f"{name} {version(name)}" for name in packages),
+        *(said_version(program) for program in programs if program),
+        f"fsync of 500 appended bytes: p50 {fsync_milliseconds():.2f} ms",
+    ]
+
+
+def said_version(program: str) -> str:
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    return said.stdout.strip().replace(program, Path(program).name)
+
+
+def fsync_milliseconds() -> float:
+    times = []
+    with tempfile.TemporaryFile(buffering=0) as file:
+        for _ in range(300):
+            file.write(os.urandom(SMALL))
+            before = time.perf_counter()
+            os.fsync(file.fileno())
+            times.append(time.perf_counter() - before)
+    return statistics.median(times) * 1000
+
+
+HEADINGS = (
+    *("backend", "processes", "raw p50 ms", "raw p99 ms", "raw/s"),
+    *("decide p50 ms", "decide p99 ms", "decide/s", "p50 ratio", "rate ratio"),
+)
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """Return the table in Markdown; ratios beyond the aim are marked."""
+    cells = [HEADINGS, *(cells_of(row) for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(HEADINGS))]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    lines = [cells[0], rule, *cells[1:]]
+    return [
+        "| "
+        + " | ".join(
+            pad(cell, width, column)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        + " |"
+        for line in lines
+    ]
+
+
+def pad(cell: str, width: int, column: int) -> str:
+    return cell.ljust(width) if column == 0 else cell.rjust(width)
+
+
+def cells_of(row: Row) -> tuple[str, ...]:
+    mark = " !" if row.slower > AIM else ""
+    rate_mark = " !" if row.rate < 1 / AIM else ""
+    return (
+        *(row.backend, str(row.processes)),
+        *(f"{row.raw_p50:.2f}", f"{row.raw_p99:.2f}", f"{row.raw_rate:.0f}"),
+        *(f"{row.decide_p50:.2f}", f"{row.decide_p99:.2f}", f"{row.decide_rate:.0f}"),
+        *(f"{row.slower:.2f}{mark}", f"{row.rate:.2f}{rate_mark}"),
+    )
+
+
+def measured_rows(names: Sequence[str], processes: Sequence[int], seconds: float) -> Iterator[Row]:
+    for name in names:
+        reason = missing(name)
+        if reason:
+            print(f"skipped {name}: {reason}", file=sys.stderr)
+            continue
+        with BACKENDS[name]() as cases:
+            for case in cases:
+                for count in [max(processes)] if case.one_series else processes:
+                    print(f"{case.label}, {count} at once ...", file=sys.stderr, flush=True)
+                    yield run_row(case, count, seconds)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="./run bench decide", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of measuring, per row")
+    parser.add_argument("--processes", default="1,8", help="how many at once, e.g. 1,8")
+    parser.add_argument("--only", default=",".join(BACKENDS), help="some of " + ",".join(BACKENDS))
+    parser.add_argument("--json", type=Path, help="also write the rows to this file")
+    given = parser.parse_args(arguments)
+    names = given.only.split(",")
+    unknown = sorted(set(names) - set(BACKENDS))
+    if unknown:
+        parser.error(f"no such backend: {', '.join(unknown)}")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["psycopg", "pymysql", "redis", "sqlalchemy", "holdfast.testing"]
+    )
+    about = machine()
+    processes = [int(count) for count in given.processes.split(",")]
+    rows = list(measured_rows(names, processes, given.seconds))
+    print("\n".join([*about, "", *table(rows)]))
+    print(f"\n! beyond the aim: decide takes at most {AIM} times as long as the raw operation")
+    if given.json:
+        found = [{**asdict(row), "p50_ratio": row.slower, "rate_ratio": row.rate} for row in rows]
+        given.json.write_text(json.dumps({"machine": about, "rows": found}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
