@@ -1,0 +1,87 @@
+"""The public API as a user writes it; only type-checked, never run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import holdfast
+from holdfast.arbiter import (
+    Arbiter,
+    CommitStore,
+    Entry,
+    Key,
+    connect_commit_store,
+    register_commit_store,
+)
+from holdfast.commits import Namespace
+from holdfast.errors import CommitUnknownError, ErrorKind
+from holdfast.events import Event, subscribe
+from holdfast.formats import Name
+
+
+def probes() -> bool:
+    report: holdfast.ProbeReport = holdfast.probe("s3://bucket/table", {"aws_region": "eu"})
+    return report.verdict is holdfast.Verdict.ENFORCED
+
+
+def decides(body: bytes, token: str) -> bytes:
+    arbiter: Arbiter = holdfast.create_arbiter("/data/table", commit_store="sqlite")
+    try:
+        match arbiter.decide(Name.single("plan.json"), body, token):
+            case holdfast.Won():
+                return body
+            case holdfast.Lost(body=theirs):
+                return theirs
+    except CommitUnknownError as error:
+        kind: ErrorKind = error.kind
+        raise RuntimeError(kind.value) from error
+
+
+def watches() -> None:
+    def hear(event: Event) -> None:
+        print(event.kind.value, event.fields)
+
+    unsubscribe = subscribe(hear)
+    unsubscribe()
+
+
+class OwnStore:
+    """A user's own commit store needs no base class."""
+
+    @property
+    def url(self) -> str:
+        return "own://here"
+
+    def identity(self) -> str:
+        return "id"
+
+    def put_if_absent(self, key: Key, value: bytes) -> bytes | None:
+        return None
+
+    def get(self, key: Key) -> bytes | None:
+        return None
+
+    def compare_and_set(self, key: Key, expected: bytes, value: bytes) -> bool:
+        return False
+
+    def scan(
+        self, series: str, *, after: int = -1, limit: int = 1000, newest_first: bool = False
+    ) -> Sequence[Entry]:
+        return []
+
+    def boundary(self, series: str) -> int:
+        return -1
+
+    def collect(self, series: str, through: int) -> int:
+        return 0
+
+    def close(self) -> None: ...
+
+
+def registers() -> CommitStore:
+    register_commit_store("own", lambda _url: OwnStore())
+    return connect_commit_store("own://here")
+
+
+def namespaces() -> str:
+    return Namespace("s3://bucket/lake", commit_store="env:LAKE_URL").namespace_id()
