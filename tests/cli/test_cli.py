@@ -23,6 +23,13 @@ from holdfast.testing import Fault, FaultyS3
 
 ROOT = Path(__file__).resolve().parents[2]
 Start = Callable[..., FaultyS3]
+PROBE_EXITS = {
+    "enforced": Exit.OK,
+    "ignored": Exit.UNFIT,
+    "racy": Exit.UNFIT,
+    "unsupported": Exit.UNFIT,
+    "inconclusive": Exit.UNAVAILABLE,
+}
 
 
 class Cli:
@@ -167,19 +174,20 @@ def test_probe_of_a_folder(cli: Cli, tmp_path: Path, cache: Path) -> None:
 
 @pytest.mark.requirement("C3")
 @pytest.mark.parametrize(
-    ("conditions", "verdict", "code"),
+    ("conditions", "verdict"),
     [
-        ("honest", "enforced", Exit.OK),
-        ("ignoring", "ignored", Exit.UNFIT),
-        ("racy", "racy", Exit.UNFIT),
-        ("unsupported", "unsupported", Exit.UNFIT),
-        ("inverted", "inconclusive", Exit.UNAVAILABLE),
-        ("lossy", "ignored", Exit.UNFIT),
+        ("honest", "enforced"),
+        ("ignoring", "ignored"),
+        ("racy", "racy"),
+        ("unsupported", "unsupported"),
+        ("inverted", "inconclusive"),
+        ("lossy", "ignored"),
     ],
 )
 def test_probe_tells_stores_apart(
-    cli: Cli, faulty_s3: Start, cache: Path, conditions: str, verdict: str, code: Exit
+    cli: Cli, faulty_s3: Start, cache: Path, conditions: str, verdict: str
 ) -> None:
+    code = PROBE_EXITS[verdict]
     s3 = faulty_s3(conditions=conditions)
     assert cli("probe", s3.url("b", "t"), "--json", *options(s3)) == code
     report = cli.json()
@@ -382,7 +390,11 @@ def test_pin_shows_what_a_table_is_tied_to(cli: Cli, table: Path) -> None:
         "store_url",
     }
     assert shown["here"] == shown["location"] == f"file://{table}"
-    assert (shown["arbiter"], shown["store_url"], shown["done"]) == ("commit-store", "sqlite", False)
+    assert (shown["arbiter"], shown["store_url"], shown["done"]) == (
+        "commit-store",
+        "sqlite",
+        False,
+    )
     assert cli("pin", str(table)) == Exit.OK
     assert f"table_id: {shown['table_id']}\n" in cli.out
 
@@ -489,13 +501,17 @@ def test_as_a_module(tmp_path: Path) -> None:
 
 def test_as_a_script(tmp_path: Path) -> None:
     script = Path(sys.executable).with_name("holdfast")
-    done = subprocess.run([script, "probe", "hdfs://x"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [script, "probe", "hdfs://x"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == Exit.USAGE
     assert "Traceback" not in done.stderr
     assert done.stderr.startswith("holdfast: unknown store scheme")
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("probe", "TABLE"), ("probe", "TABLE", "--json")])
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("probe", "TABLE"), ("probe", "TABLE", "--json")]
+)
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -505,6 +521,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, arguments: tuple[st
             [sys.executable, "-m", "holdfast", *command],
             stdout=writing,
             stderr=subprocess.PIPE,
+            env={k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"},
             text=True,
             timeout=60,
             check=False,

@@ -113,23 +113,27 @@ def test_a_client_option_never_reaches_the_config(backend: str, name: str) -> No
 def test_no_entry_of_the_table_is_unknown_to_the_client(backend: str, name: str) -> None:
     """Open with every name: a value may be refused in our words, but nothing may panic."""
     for value in ("true", "CANARY", "5", "https://host"):
-        try:
-            open_store(f"{backend}://bucket/t", {**BASE[backend], name: value})
-        except BaseException as error:  # noqa: BLE001 - a panic is no Exception
-            assert isinstance(error, InvalidInputError)
-            assert "is not valid for store" not in str(error)
-            assert "CANARY" not in str(error)
-            assert error.__cause__ is None
+        refused = refusal(f"{backend}://bucket/t", {**BASE[backend], name: value})
+        assert isinstance(refused, InvalidInputError | None)
+        assert "is not valid for store" not in str(refused)
+        assert "CANARY" not in str(refused)
+        assert refused is None or refused.__cause__ is None
+
+
+def refusal(url: str, options: dict[str, str]) -> BaseException | None:
+    try:
+        open_store(url, options)
+    except BaseException as error:  # noqa: BLE001 - a panic of the client is no Exception
+        return error
+    return None
 
 
 @pytest.mark.parametrize("name", sorted(table._CLIENT))
 def test_every_client_option_opens_a_store(name: str) -> None:
     target = table._CLIENT[name]
     value = "true" if target in table._FLAGS else CLIENT_VALUES[target]
-    try:
-        assert open_store("s3://bucket/t", {**BASE["s3"], name: value}).location
-    except InvalidInputError as error:
-        assert name == "proxy_ca_certificate", error  # noqa: PT017 - an empty one is no certificate
+    refused = refusal("s3://bucket/t", {**BASE["s3"], name: value})
+    assert refused is None or name == "proxy_ca_certificate"  # an empty one is no certificate
 
 
 def test_lance_only_options_are_accepted_and_dropped() -> None:
@@ -204,7 +208,9 @@ def test_an_unknown_option_gets_a_suggestion(backend: str, given: str, meant: st
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("key", ["", "x", "aws_", "bucket", "aws_bucket", "prefix", "\0", "__class__"])
+@pytest.mark.parametrize(
+    "key", ["", "x", "aws_", "bucket", "aws_bucket", "prefix", "\0", "__class__"]
+)
 def test_what_is_not_in_the_table_is_refused(backend: str, key: str) -> None:
     with pytest.raises(InvalidInputError, match="unknown storage option"):
         translated(backend, **{key: "value"})
@@ -298,7 +304,15 @@ def test_plain_http_elsewhere_must_be_allowed(endpoint: str) -> None:
 
 @pytest.mark.parametrize(
     "endpoint",
-    ["example.com", "127.0.0.1:9000", "ftp://host", "https://", "http://[", "", "https://u:CANARY@h"],
+    [
+        "example.com",
+        "127.0.0.1:9000",
+        "ftp://host",
+        "https://",
+        "http://[",
+        "",
+        "https://u:CANARY@h",
+    ],
 )
 def test_an_endpoint_is_a_url_without_credentials(endpoint: str) -> None:
     with pytest.raises(InvalidInputError, match="option endpoint is a URL") as caught:
@@ -314,7 +328,7 @@ def test_https_needs_nothing() -> None:
     ("host", "wanted"),
     [("localhost", True), ("127.9.9.9", True), ("::1", True), ("", False), ("localhos", False)],
 )
-def test_loopback(host: str, wanted: bool) -> None:  # noqa: FBT001
+def test_loopback(host: str, wanted: bool) -> None:
     assert is_loopback(host) is wanted
 
 
@@ -415,9 +429,7 @@ def test_the_page_lists_every_option() -> None:
     }
     for backend in REMOTE:
         section = next(text for title, text in sections.items() if f"`{backend}://`" in title)
-        listed = {
-            line.split("`")[1] for line in section.splitlines() if line.startswith("| `")
-        }
+        listed = {line.split("`")[1] for line in section.splitlines() if line.startswith("| `")}
         assert listed == set(table._CONFIG[backend])
         for alias in table._ALIASES[backend]:
             assert f"`{alias}`" in section

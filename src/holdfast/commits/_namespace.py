@@ -14,38 +14,17 @@ its plain arguments; give a commit store's URL as `env:NAME` to keep its passwor
 from __future__ import annotations
 
 import os
-import posixpath
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter import (
-    ConditionalPut,
-    Lost,
-    RecordedDecisions,
-    create_arbiter,
-    open_arbiter,
-    redacted,
-)
-from holdfast.errors import (
-    AlreadyExistsError,
-    ConflictError,
-    HoldfastError,
-    InvalidInputError,
-    NotFoundError,
-)
-from holdfast.formats import (
-    TOKEN_KEY,
-    VERSIONS_SERIES,
-    check_name,
-    edit_config,
-    version_name,
-)
+from holdfast.arbiter import Arbiter, create_arbiter, open_arbiter, redacted
+from holdfast.commits._versions import Versions
+from holdfast.errors import AlreadyExistsError
+from holdfast.formats import check_name, version_name
 from holdfast.options import StorageOptions, resolve
-from holdfast.storage import ObjectStore, open_store
+from holdfast.storage import open_store
 
 
 class Model(Protocol):
@@ -90,7 +69,7 @@ class Namespace:
         self._options = StorageOptions(storage_options)
         self._commit_store = commit_store
         self._lock = threading.Lock()  # guards _tables
-        self._tables: dict[tuple[int, str], _Versions] = {}  # by process and location
+        self._tables: dict[tuple[int, str], Versions] = {}  # by process and location
 
     def __repr__(self) -> str:
         return f"Namespace({self._root}, {self._options})"
@@ -162,79 +141,15 @@ class Namespace:
         resolved = {key: resolve(key, value) for key, value in self._options.items()}
         return TableAnswer(location=location, storage_options=resolved or None)
 
-    def _versions(self, location: str) -> _Versions:
+    def _versions(self, location: str) -> Versions:
         with self._lock:
             found = self._tables.get((os.getpid(), location))
         return found or self._keep(location, open_arbiter(location, self._options))
 
-    def _keep(self, location: str, arbiter: ConditionalPut | RecordedDecisions) -> _Versions:
-        versions = _Versions(open_store(location, self._options), arbiter, location)
+    def _keep(self, location: str, arbiter: Arbiter) -> Versions:
+        versions = Versions(open_store(location, self._options), arbiter, location)
         with self._lock:
             return self._tables.setdefault((os.getpid(), location), versions)
-
-
-class _Versions:
-    """The versions of one table, as Lance's commit path sees them."""
-
-    def __init__(
-        self,
-        store: ObjectStore,
-        arbiter: ConditionalPut | RecordedDecisions,
-        location: str,
-        ids: Ids | None = None,
-    ) -> None:
-        self._store = store
-        self._arbiter = arbiter
-        self._location = location
-        self._ids = ids or RandomIds()
-
-    def create(self, fields: Mapping[str, Any]) -> dict[str, object]:
-        version, staged = int(fields["version"]), str(fields["manifest_path"])
-        if fields.get("branch") or version < 0:
-            raise InvalidInputError(
-                "branches and detached versions are not decided by Holdfast yet",
-                location=self._location,
-            )
-        if fields.get("naming_scheme") != "V2":
-            raise InvalidInputError(
-                "this table has the old manifest names: migrate it with "
-                "`LanceDataset.migrate_manifest_paths_v2`",
-                location=self._location,
-            )
-        folder, _, file = staged.rpartition("/")
-        name, token = version_name(version), self._ids.token()
-        ours = f"{posixpath.dirname(name.path)}/{file}"
-        body = edit_config(self._store.get(ours), {TOKEN_KEY: token})
-        decision = self._arbiter.decide(name, body, token)
-        if isinstance(decision, Lost):
-            raise ConflictError("another writer has this version", version=version)
-        with suppress(HoldfastError):
-            self._store.delete([ours])
-        return _version(version, f"{folder}/{posixpath.basename(name.path)}", len(body))
-
-    def newest(self) -> dict[str, object]:
-        if not isinstance(self._arbiter, RecordedDecisions):
-            return {"versions": []}
-        number = self._arbiter.newest(VERSIONS_SERIES)
-        return {"versions": [] if not number else [self.describe(number)["version"]]}
-
-    def describe(self, version: int) -> dict[str, object]:
-        name = version_name(version)
-        body = self._arbiter.read(name)
-        if body is None:
-            raise NotFoundError("no such version", version=version, location=self._location)
-        return _version(version, f"{_store_path(self._location)}/{name.path}", len(body))
-
-
-def _version(version: int, path: str, size: int) -> dict[str, object]:
-    return {"version": {"version": version, "manifest_path": path, "manifest_size": size}}
-
-
-def _store_path(location: str) -> str:
-    """Return a table's place as Lance's object store names it: without bucket or first slash."""
-    if "://" in location and not location.startswith("file://"):
-        return location.split("://", 1)[1].partition("/")[2]
-    return location.removeprefix("file://").lstrip("/")
 
 
 def _fields(request: Request) -> Mapping[str, Any]:

@@ -1,5 +1,6 @@
 """Bytes and names only, no I/O: how everything on storage is called and laid out."""
 
+from holdfast.formats._ledger import RECENT_KEPT, is_applied, record_txns
 from holdfast.formats._manifest import TOKEN_KEY, edit_config, read_config
 from holdfast.formats._names import (
     PIN_PATH,
@@ -34,6 +35,7 @@ from holdfast.formats._record import (
 __all__ = [
     "PIN_PATH",
     "PROBE_FOLDER",
+    "RECENT_KEPT",
     "STAGED_FOLDER",
     "TEMPORARY_FOLDER",
     "TOKEN_KEY",
@@ -51,9 +53,11 @@ __all__ = [
     "edit_config",
     "encode_pin",
     "encode_record",
+    "is_applied",
     "make_record",
     "probe_path",
     "read_config",
+    "record_txns",
     "staged_path",
     "temporary_path",
     "version_name",

@@ -24,6 +24,8 @@ _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"LANC"
 _CONFIG_FIELD = 16
+_WRITER_FLAGS_FIELD = 10
+_FLAG_TABLE_CONFIG = 8  # tells writers that do not know the config to keep away
 
 
 def read_config(manifest: bytes) -> dict[str, str]:
@@ -47,6 +49,8 @@ def edit_config(manifest: bytes, entries: Mapping[str, str | None]) -> bytes:
             message.config.pop(key, None)
         else:
             message.config[key] = value
+    if message.config:
+        message.writer_feature_flags |= _FLAG_TABLE_CONFIG
     body: bytes = message.SerializeToString(deterministic=True)
     return manifest[:start] + _LENGTH.pack(len(body)) + body + manifest[end:]
 
@@ -70,7 +74,7 @@ def _parse(manifest: bytes) -> tuple[Any, int, int]:  # Any: a class made at run
 
 @functools.cache
 def _message_class() -> type[Message]:
-    """Describe the one field that matters: `map<string, string> config = 16`."""
+    """Describe the two fields that matter: the config map and the writers' feature flags."""
     file = descriptor_pb2.FileDescriptorProto(
         name="holdfast/manifest.proto", package="holdfast", syntax="proto3"
     )
@@ -81,6 +85,12 @@ def _message_class() -> type[Message]:
     optional = descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL
     entry.field.add(name="key", number=1, type=text, label=optional)
     entry.field.add(name="value", number=2, type=text, label=optional)
+    manifest.field.add(
+        name="writer_feature_flags",
+        number=_WRITER_FLAGS_FIELD,
+        type=descriptor_pb2.FieldDescriptorProto.TYPE_UINT64,
+        label=optional,
+    )
     manifest.field.add(
         name="config",
         number=_CONFIG_FIELD,

@@ -1,0 +1,135 @@
+"""`Versions`: the versions of one table as Lance's commit path sees them.
+
+Lance stages a manifest and asks for it to become version N. `create` marks the manifest
+with a token and the transactions it applies, makes the files it shows durable, and decides
+the name of version N. Check and decision are one step: the ledger that is checked is the
+one inside the manifest that is decided.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from holdfast._ids import Ids, RandomIds
+from holdfast.arbiter import Arbiter, Lost, RecordedDecisions
+from holdfast.errors import (
+    ConflictError,
+    HoldfastError,
+    InvalidInputError,
+    NotFoundError,
+)
+from holdfast.formats import (
+    TOKEN_KEY,
+    VERSIONS_SERIES,
+    edit_config,
+    is_applied,
+    read_config,
+    record_txns,
+    version_name,
+)
+from holdfast.storage import LocalStore, ObjectStore
+from holdfast.txn import Txn
+
+
+class AlreadyAppliedError(ConflictError):
+    """Some transactions of a commit are in the table already; the commit was not made."""
+
+    def __init__(self, message: str, *, txns: Sequence[Txn] = (), version: int = 0) -> None:
+        super().__init__(message, txns=tuple(txns), version=version)
+
+
+class Versions:
+    """Decides and describes the versions of one table."""
+
+    def __init__(
+        self, store: ObjectStore, arbiter: Arbiter, location: str, ids: Ids | None = None
+    ) -> None:
+        self.store = store
+        self.arbiter = arbiter
+        self.location = location
+        self._ids = ids or RandomIds()
+
+    def create(self, fields: Mapping[str, Any], txns: Sequence[Txn] = ()) -> dict[str, object]:
+        """Make a staged manifest the version it wants to be.
+
+        Raises:
+            ConflictError: another writer has this version; Lance rebases and asks again.
+            AlreadyAppliedError: the version below holds some of `txns`.
+            CommitUnknownError: the outcome could not be learnt.
+        """
+        version, staged = int(fields["version"]), str(fields["manifest_path"])
+        self._check_kind(fields, version)
+        folder, _, file = staged.rpartition("/")
+        name, token = version_name(version), self._ids.token()
+        ours = f"{posixpath.dirname(name.path)}/{file}"
+        manifest = self.store.get(ours)
+        entries = self._entries(manifest, txns, version) if txns else {}
+        body = edit_config(manifest, {**entries, TOKEN_KEY: token})
+        decision = self.arbiter.decide(name, body, token)
+        if isinstance(decision, Lost):
+            raise ConflictError("another writer has this version", version=version)
+        self.drop(ours)
+        return _answer(version, f"{folder}/{posixpath.basename(name.path)}", len(body))
+
+    def sync(self, paths: Sequence[str]) -> None:
+        """Make files that Lance wrote durable, where that is ours to do."""
+        if isinstance(self.store, LocalStore):
+            self.store.sync(paths)
+
+    def drop(self, path: str) -> None:
+        """Remove a staged manifest that nobody needs any more; best effort."""
+        with suppress(HoldfastError):
+            self.store.delete([path])
+
+    def newest(self) -> dict[str, object]:
+        """Return the newest decided version, finished; an empty answer makes Lance list."""
+        if not isinstance(self.arbiter, RecordedDecisions):
+            return {"versions": []}
+        number = self.arbiter.newest(VERSIONS_SERIES)
+        return {"versions": [] if not number else [self.describe(number)["version"]]}
+
+    def describe(self, version: int) -> dict[str, object]:
+        """Return one version, finished.
+
+        Raises:
+            NotFoundError: nobody decided it.
+        """
+        name = version_name(version)
+        body = self.arbiter.read(name)
+        if body is None:
+            raise NotFoundError("no such version", version=version, location=self.location)
+        return _answer(version, f"{_store_path(self.location)}/{name.path}", len(body))
+
+    def _entries(self, manifest: bytes, txns: Sequence[Txn], version: int) -> dict[str, str]:
+        config = read_config(manifest)
+        applied = [txn for txn in txns if is_applied(config, txn)]
+        if applied:
+            raise AlreadyAppliedError("in the table already", txns=applied, version=version - 1)
+        return record_txns(config, txns)
+
+    def _check_kind(self, fields: Mapping[str, Any], version: int) -> None:
+        if fields.get("branch") or version < 0:
+            raise InvalidInputError(
+                "branches and detached versions are not decided by Holdfast",
+                location=self.location,
+            )
+        if fields.get("naming_scheme") != "V2":
+            raise InvalidInputError(
+                "this table has the old manifest names: migrate it with "
+                "`LanceDataset.migrate_manifest_paths_v2`",
+                location=self.location,
+            )
+
+
+def _answer(version: int, path: str, size: int) -> dict[str, object]:
+    return {"version": {"version": version, "manifest_path": path, "manifest_size": size}}
+
+
+def _store_path(location: str) -> str:
+    """Return a table's place as Lance's object store names it: without bucket or first slash."""
+    if "://" in location and not location.startswith("file://"):
+        return location.split("://", 1)[1].partition("/")[2]
+    return location.removeprefix("file://").lstrip("/")
