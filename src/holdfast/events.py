@@ -110,24 +110,25 @@ class Event:
 
 Subscriber = Callable[[Event], None]
 
-_lock = threading.Lock()  # guards replacing _subscribers; the tuple itself is immutable
-_subscribers: tuple[Subscriber, ...] = ()
+_lock = threading.Lock()  # guards replacing _subscriptions; the dict itself never changes
+_subscriptions: dict[object, Subscriber] = {}
 
 
 def subscribe(subscriber: Subscriber) -> Callable[[], None]:
     """Call `subscriber` with every event from now on.
 
     Returns:
-        A function that ends the subscription; calling it again does nothing.
+        A function that ends this subscription; calling it again does nothing.
     """
-    global _subscribers  # noqa: PLW0603 - one process-wide list, replaced whole under the lock
+    global _subscriptions  # noqa: PLW0603 - one process-wide dict, replaced whole under the lock
+    ticket = object()
     with _lock:
-        _subscribers = (*_subscribers, subscriber)
+        _subscriptions = {**_subscriptions, ticket: subscriber}
 
     def unsubscribe() -> None:
-        global _subscribers  # noqa: PLW0603
+        global _subscriptions  # noqa: PLW0603
         with _lock:
-            _subscribers = tuple(s for s in _subscribers if s is not subscriber)
+            _subscriptions = {t: s for t, s in _subscriptions.items() if t is not ticket}
 
     return unsubscribe
 
@@ -145,10 +146,10 @@ def subscribed(subscriber: Subscriber) -> Iterator[None]:
 def emit(kind: EventKind, **fields: object) -> None:
     """Tell every subscriber, then the log. Never raises."""
     level = METRICS[kind].level
-    if not _subscribers and not log.isEnabledFor(level):
+    if not _subscriptions and not log.isEnabledFor(level):
         return
     event = Event(kind=kind, fields=fields)
-    for subscriber in _subscribers:
+    for subscriber in _subscriptions.values():
         try:
             subscriber(event)
         except Exception:

@@ -13,9 +13,12 @@ from holdfast._ids import RandomIds
 from holdfast.arbiter import ConditionalPut, Lost, RetryPolicy, Verdict, Won
 from holdfast.errors import (
     CommitUnknownError,
+    HoldfastError,
     InvalidInputError,
     PermissionDeniedError,
+    UnavailableError,
     UnsafeStoreError,
+    UnsupportedError,
 )
 from holdfast.events import Event, EventKind, subscribed
 from holdfast.formats import Name
@@ -116,7 +119,8 @@ def test_no_answer_at_all_is_unknown_and_a_repeat_settles_it(
     assert arbiter.read(NAME) == body
 
 
-def test_a_refusal_after_a_silent_try_is_unknown() -> None:
+@pytest.mark.parametrize("refusal", [PermissionDeniedError, UnsupportedError])
+def test_a_refusal_after_a_silent_try_is_unknown(refusal: type[HoldfastError]) -> None:
     class Refusing(MemoryStore):
         calls = 0
 
@@ -125,7 +129,7 @@ def test_a_refusal_after_a_silent_try_is_unknown() -> None:
             if Refusing.calls == 1:
                 super().put_if_absent(path, body)
                 raise _unavailable()
-            raise PermissionDeniedError("refused")
+            raise refusal("refused")
 
         def get(self, path: str, *, start: int = 0, end: int | None = None) -> bytes:
             raise _unavailable()
@@ -203,6 +207,4 @@ def fresh_memory() -> Iterator[None]:
 
 
 def _unavailable() -> Exception:
-    from holdfast.errors import UnavailableError
-
     return UnavailableError("no answer")

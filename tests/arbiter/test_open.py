@@ -145,6 +145,16 @@ def test_every_server_decides_for_an_ignoring_store(
         assert again.read(FIRST) == body
 
 
+@pytest.mark.parametrize("name", ["with space", "50%", "a?b", "a#b", "ümlaut"])
+@pytest.mark.parametrize("commit_store", [None, "sqlite"])
+def test_odd_folder_names_open_again(tmp_path: Path, name: str, commit_store: str | None) -> None:
+    body, token = marked()
+    first = create_arbiter(tmp_path / name, commit_store=commit_store)
+    assert first.decide(FIRST, body, token) == Won()
+    assert open_arbiter(tmp_path / name).read(FIRST) == body
+    assert open_arbiter(open_store(tmp_path / name).location).read(FIRST) == body
+
+
 def test_another_address_is_fine_another_store_is_not(
     table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

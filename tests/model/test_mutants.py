@@ -57,11 +57,11 @@ INLINE, STAGED = 1 << 16, 0
 SILENT_PUT = """\
                 sent = True
                 attempt.reason = str(error)
-            except UnsupportedError"""
+            except HoldfastError"""
 SILENT_PUT_BELIEVED = """\
                 if isinstance(error, UnavailableError):
                     return Lost(body)
-            except UnsupportedError"""
+            except HoldfastError"""
 SILENT_RECORD = """\
                 sent = True
                 attempt.reason = str(error)

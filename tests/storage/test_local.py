@@ -493,7 +493,7 @@ def test_one_folder_has_one_location(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "a b/table").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "a b")
     monkeypatch.chdir(tmp_path / "a b")
-    wanted = f"file://{tmp_path}/a b/table"
+    wanted = f"file://{tmp_path}/a%20b/table"
     for spelling in (
         tmp_path / "a b/table",
         f"{tmp_path}/a b/table/",

@@ -65,13 +65,13 @@ class ConditionalPut(Handle):
             except (AlreadyExistsError, UnavailableError) as error:
                 sent = True
                 attempt.reason = str(error)
-            except UnsupportedError as error:
-                raise UnsafeStoreError(
-                    "this store has no put-if-absent: use a commit store", name=name.path
-                ) from error
             except HoldfastError as error:
                 if sent:  # an earlier try may have landed: this refusal says nothing of it
                     raise _unknown(name, attempt.number, error) from error
+                if isinstance(error, UnsupportedError):
+                    raise UnsafeStoreError(
+                        "this store has no put-if-absent: use a commit store", name=name.path
+                    ) from error
                 raise
             else:
                 return self._decided(name, Won(), attempt.number, begun)

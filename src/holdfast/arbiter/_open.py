@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 from holdfast._ids import RandomIds
 from holdfast.arbiter._commit_store import CommitStore
@@ -27,10 +28,12 @@ from holdfast.arbiter.stores._registry import connect_commit_store
 from holdfast.errors import (
     InvalidInputError,
     NotFoundError,
+    PermissionDeniedError,
     PinMismatchError,
     UnsafeStoreError,
 )
 from holdfast.formats import (
+    EMBEDDED_PATH,
     PIN_PATH,
     VERSIONS_SERIES,
     ArbiterKind,
@@ -163,9 +166,14 @@ def _embedded(store: ObjectStore) -> CommitStore:
             "commit_store='sqlite' is for tables on local disk: give a URL",
             location=store.location,
         )
-    folder = Path(store.location.removeprefix("file://")) / "_holdfast"
-    folder.mkdir(parents=True, exist_ok=True)
-    connected = connect_commit_store(f"sqlite:///{folder}/commits.db")
+    file = store.root / EMBEDDED_PATH
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PermissionDeniedError(
+            f"cannot make the table's folder: {error.strerror}", location=store.location
+        ) from error
+    connected = connect_commit_store(f"sqlite:///{quote(str(file))}")
     connected.set_up()  # type: ignore[attr-defined]
     return connected
 

@@ -21,7 +21,7 @@ from holdfast._ids import RandomIds
 from holdfast.arbiter._probe import ProbeReport, probe
 from holdfast.arbiter._verdict import Verdict
 from holdfast.options import StorageOptions, translate
-from holdfast.storage import backend_of, open_store
+from holdfast.storage import LocalStore, MemoryStore, ObjectStore, backend_of, open_store
 
 MAX_AGE = timedelta(hours=24)
 
@@ -95,21 +95,28 @@ def _file(url: str | Path, options: Mapping[str, str] | None) -> Path:
     config = translate(backend, StorageOptions(options)).config
     parts = [
         backend,
-        _place(backend, open_store(url, options).location),
+        _place(open_store(url, options)),
         config.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL", ""),
         config.get("access_key_id") or config.get("account_name") or "",
     ]
     name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "holdfast" / "verdicts" / f"{name}.json"
+    return _cache() / "holdfast" / "verdicts" / f"{name}.json"
 
 
-def _place(backend: str, location: str) -> str:
+def _cache() -> Path:
+    """Return the user's cache folder; without a home, a place where nothing can be kept."""
+    given = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return Path(given) if given else Path.home() / ".cache"
+    except RuntimeError:
+        return Path(os.devnull)
+
+
+def _place(store: ObjectStore) -> str:
     """Return what shares one verdict: a bucket, or a mounted file system."""
-    if backend == "memory":
-        return f"{os.getpid()} {location}"
-    if backend != "file":
-        return "/".join(location.split("/")[:3])
-    folder = Path(location.removeprefix("file://"))
-    there = next(f for f in (folder, *folder.parents) if f.exists())
+    if isinstance(store, MemoryStore):
+        return f"{os.getpid()} {store.location}"
+    if not isinstance(store, LocalStore):
+        return "/".join(store.location.split("/")[:3])
+    there = next(f for f in (store.root, *store.root.parents) if f.exists())
     return f"{os.uname().nodename} {there.stat().st_dev}"

@@ -3,6 +3,7 @@
 from holdfast.formats._ledger import RECENT_KEPT, is_applied, record_txns
 from holdfast.formats._manifest import TOKEN_KEY, edit_config, read_config
 from holdfast.formats._names import (
+    EMBEDDED_PATH,
     PIN_PATH,
     PROBE_FOLDER,
     STAGED_FOLDER,
@@ -33,6 +34,7 @@ from holdfast.formats._record import (
 )
 
 __all__ = [
+    "EMBEDDED_PATH",
     "PIN_PATH",
     "PROBE_FOLDER",
     "RECENT_KEPT",

@@ -20,6 +20,7 @@ HOME = "_holdfast"
 """The folder of our own objects in a table; Lance never lists it."""
 
 PIN_PATH = f"{HOME}/pin.json"
+EMBEDDED_PATH = f"{HOME}/commits.db"
 STAGED_FOLDER = f"{HOME}/staged"
 TEMPORARY_FOLDER = f"{HOME}/temporary"
 PROBE_FOLDER = f"{HOME}/probe"

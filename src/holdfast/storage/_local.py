@@ -51,9 +51,14 @@ class LocalStore(Handle):
         return f"LocalStore({self.location})"
 
     @property
+    def root(self) -> Path:
+        """Return the folder."""
+        return self._root
+
+    @property
     def location(self) -> str:
-        """Return the folder as a `file://` URL."""
-        return f"file://{self._root}"
+        """Return the folder as a `file://` URL, which opens this very folder again."""
+        return self._root.as_uri()
 
     def get(self, path: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes, or those in [start, end)."""
