@@ -112,15 +112,18 @@ def run_console(block: Block) -> None:
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Give a page a folder, a cache and an environment of its own."""
-    monkeypatch.setattr(os, "environ", dict(os.environ))
-    for variable in [name for name in os.environ if name.startswith("HOLDFAST_")]:
-        monkeypatch.delenv(variable)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    before = dict(os.environ)
+    for variable in before:
+        if variable.startswith("HOLDFAST_"):
+            del os.environ[variable]
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path / "cache")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    return tmp_path / "here"
+    yield tmp_path / "here"
+    os.environ.clear()
+    os.environ.update(before)
 
 
 @pytest.fixture
@@ -140,6 +143,22 @@ def test_the_code_and_commands_of_a_page_run(
             run_python(block, page, module.__dict__)
         elif block.tag == "console":
             run_console(block)
+
+
+@pytest.mark.parametrize(
+    ("tag", "text"),
+    [
+        ("python", "print(1 + 1)  # 3"),
+        ("python", "raise ValueError"),
+        ("console", "$ holdfast store check sqlite:///none.db"),
+        ("console", "$ holdfast store check sqlite:///none.db  # exit 4"),
+        ("console", "$ holdfast --version\nsomething else"),
+    ],
+)
+def test_an_example_that_is_not_true_is_noticed(elsewhere: Path, tag: str, text: str) -> None:
+    block = Block(tag, text, 1)
+    with pytest.raises((AssertionError, ValueError)):
+        run_python(block, Path("page.md"), {}) if tag == "python" else run_console(block)
 
 
 @pytest.mark.requirement("C4")
@@ -214,7 +233,7 @@ def test_every_public_name_is_in_the_reference(public: ModuleType) -> None:
     assert sorted(set(public.__all__) - named) == []
 
 
-def tests_in(file: Path) -> set[str]:
+def named_tests(file: Path) -> set[str]:
     return {
         node.name
         for node in ast.walk(ast.parse(file.read_text()))
@@ -233,7 +252,7 @@ def test_the_rfcs_failure_table_names_real_tests() -> None:
     rows = [row for row in table.splitlines() if row.startswith("| ") and "`test_" in row]
     assert len(rows) >= 30
     for letter, test in re.findall(r"([A-Z]) `(test_\w+)`", "\n".join(rows)):
-        assert test in tests_in(files[letter]), test
+        assert test in named_tests(files[letter]), test
     assert len(re.findall(r"[A-Z] `test_", table)) == len(re.findall(r"`test_", table))
     every_row = [row for row in table.splitlines() if row.startswith("| ")]
     assert [r for r in every_row if "`test_" not in r and "who repairs" not in r] == []
@@ -241,7 +260,7 @@ def test_the_rfcs_failure_table_names_real_tests() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_test_that_a_page_names_exists(page: Path) -> None:
-    known = {test for file in (ROOT / "tests").rglob("test_*.py") for test in tests_in(file)}
+    known = {test for file in (ROOT / "tests").rglob("test_*.py") for test in named_tests(file)}
     known |= {file.stem for file in (ROOT / "tests").rglob("test_*.py")}
     assert sorted(set(re.findall(r"\btest_\w+", prose_of(page))) - known) == []
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import CorruptError
-from holdfast.formats import edit_config, read_config, version_name
+from holdfast.formats import edit_config, read_config, shown_files, version_name
 
 
 @pytest.fixture
@@ -51,3 +51,33 @@ def test_bytes_that_are_no_manifest_are_refused(table: Path, cut: int) -> None:
     for broken in (body[:cut], body[cut:-1], b"\xff" * 64, body[:-4] + b"LAN?"):
         with pytest.raises(CorruptError):
             edit_config(broken, {"a": "1"})
+
+
+def test_unknown_fields_and_indexes_survive(table: Path) -> None:
+    dataset = lance.dataset(str(table))
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.delete("id = 2")
+    version = lance.dataset(str(table)).version
+    file = manifest_of(table, version)
+    edited = edit_config(file.read_bytes(), {"a": "1"})
+    assert edit_config(edited, {"a": None}) == edit_config(file.read_bytes(), {})
+    file.write_bytes(edited)
+    again = lance.dataset(str(table))
+    assert [index.name for index in again.describe_indices()] == ["id_idx"]
+    assert again.to_table(filter="id = 3")["text"].to_pylist() == ["c"]
+    assert again.count_rows() == 2
+
+
+def test_shown_files_are_the_files_that_are_there(table: Path) -> None:
+    dataset = lance.dataset(str(table))
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.delete("id = 2")
+    latest = lance.dataset(str(table)).version
+    shown = shown_files(manifest_of(table, latest).read_bytes())
+    assert {path.split("/")[0] for path in shown} == {
+        "data",
+        "_deletions",
+        "_indices",
+        "_transactions",
+    }
+    assert all((table / path).exists() for path in shown)

@@ -16,10 +16,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from holdfast.arbiter import Arbiter, create_arbiter, open_arbiter, redacted
+from holdfast.commits._operation import TableAnswer
 from holdfast.commits._versions import Versions
 from holdfast.errors import AlreadyExistsError
 from holdfast.formats import check_name, version_name
@@ -37,16 +37,6 @@ class Model(Protocol):
 
 Request = Mapping[str, Any] | Model
 """Lance's Rust side sends dicts, its Python side models."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableAnswer:
-    """What Lance wants to know of a table: where it is and that its versions are decided here."""
-
-    location: str
-    storage_options: Mapping[str, str] | None
-    managed_versioning: bool = True
-    version: int | None = None
 
 
 class Namespace:

@@ -28,6 +28,7 @@ from holdfast.formats import (
     is_applied,
     read_config,
     record_txns,
+    shown_files,
     version_name,
 )
 from holdfast.storage import LocalStore, ObjectStore
@@ -51,9 +52,14 @@ class Versions:
         self.arbiter = arbiter
         self.location = location
         self._ids = ids or RandomIds()
+        self._durable: set[str] = set()  # what was shown by the last version that we made durable
 
-    def create(self, fields: Mapping[str, Any], txns: Sequence[Txn] = ()) -> dict[str, object]:
+    def create(
+        self, fields: Mapping[str, Any], txns: Sequence[Txn] = (), *, synced: bool = False
+    ) -> dict[str, object]:
         """Make a staged manifest the version it wants to be.
+
+        `synced` says that the data files the version adds are durable already.
 
         Raises:
             ConflictError: another writer has this version; Lance rebases and asks again.
@@ -66,7 +72,8 @@ class Versions:
         name, token = version_name(version), self._ids.token()
         ours = f"{posixpath.dirname(name.path)}/{file}"
         manifest = self.store.get(ours)
-        entries = self._entries(manifest, txns, version) if txns else {}
+        entries = self._entries(manifest, txns, version)
+        self._sync(manifest, data_too=not synced)
         body = edit_config(manifest, {**entries, TOKEN_KEY: token})
         decision = self.arbiter.decide(name, body, token)
         if isinstance(decision, Lost):
@@ -78,6 +85,19 @@ class Versions:
         """Make files that Lance wrote durable, where that is ours to do."""
         if isinstance(self.store, LocalStore):
             self.store.sync(paths)
+
+    def _sync(self, manifest: bytes, *, data_too: bool) -> None:
+        """Make durable what the version shows and nobody made durable before."""
+        if not isinstance(self.store, LocalStore):
+            return
+        shown = shown_files(manifest)
+        if not data_too:
+            shown = {path for path in shown if path.startswith("_transactions/")}
+        fresh = shown - self._durable
+        folders = [path[:-1] for path in fresh if path.endswith("/")]
+        files = [path for path in fresh if not path.endswith("/")]
+        self.store.sync([*files, *(info.path for f in folders for info in self.store.list(f))])
+        self._durable = shown if data_too else self._durable
 
     def drop(self, path: str) -> None:
         """Remove a staged manifest that nobody needs any more; best effort."""
@@ -103,7 +123,7 @@ class Versions:
             raise NotFoundError("no such version", version=version, location=self.location)
         return _answer(version, f"{_store_path(self.location)}/{name.path}", len(body))
 
-    def _entries(self, manifest: bytes, txns: Sequence[Txn], version: int) -> dict[str, str]:
+    def _entries(self, manifest: bytes, txns: Sequence[Txn], version: int) -> dict[str, str | None]:
         config = read_config(manifest)
         applied = [txn for txn in txns if is_applied(config, txn)]
         if applied:

@@ -1,11 +1,12 @@
 """Bytes and names only, no I/O: how everything on storage is called and laid out."""
 
-from holdfast.formats._ledger import RECENT_KEPT, is_applied, record_txns
-from holdfast.formats._manifest import TOKEN_KEY, edit_config, read_config
+from holdfast.formats._ledger import RECENT_KEPT, applied_here, is_applied, record_txns
+from holdfast.formats._manifest import TOKEN_KEY, edit_config, read_config, shown_files
 from holdfast.formats._names import (
     EMBEDDED_PATH,
     PIN_PATH,
     PROBE_FOLDER,
+    QUEUE_PATH,
     STAGED_FOLDER,
     TEMPORARY_FOLDER,
     VERSIONS_SERIES,
@@ -37,6 +38,7 @@ __all__ = [
     "EMBEDDED_PATH",
     "PIN_PATH",
     "PROBE_FOLDER",
+    "QUEUE_PATH",
     "RECENT_KEPT",
     "STAGED_FOLDER",
     "TEMPORARY_FOLDER",
@@ -47,6 +49,7 @@ __all__ = [
     "Pin",
     "Record",
     "RecordState",
+    "applied_here",
     "check_name",
     "check_path",
     "check_shard_id",
@@ -60,6 +63,7 @@ __all__ = [
     "probe_path",
     "read_config",
     "record_txns",
+    "shown_files",
     "staged_path",
     "temporary_path",
     "version_name",

@@ -1,15 +1,17 @@
 """The ledger: which transactions a table version has applied, kept in its table config.
 
 One entry per application (`holdfast.txn.app.NAME` -> number) and one for the newest free
-strings (`holdfast.txn.recent`: 16-character digests, oldest first). Stock writers carry the
-config on, `restore` rolls it back with the rows it speaks of.
+strings (`holdfast.txn.recent`: 16-character digests, oldest first); a third
+(`holdfast.txn.here`) says which of them this very version applied, for its history. Stock
+writers carry the config on, `restore` rolls it back with the rows it speaks of.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Mapping, Sequence
 
 from holdfast.errors import CorruptError
 from holdfast.txn import AppTxn, FreeTxn, Txn
@@ -17,6 +19,7 @@ from holdfast.txn import AppTxn, FreeTxn, Txn
 RECENT_KEPT = 256
 _APP = "holdfast.txn.app."
 _RECENT = "holdfast.txn.recent"
+_HERE = "holdfast.txn.here"
 
 
 def is_applied(config: Mapping[str, str], txn: Txn) -> bool:
@@ -36,13 +39,20 @@ def is_applied(config: Mapping[str, str], txn: Txn) -> bool:
         raise CorruptError("a transaction entry cannot be read", app=txn.app) from error
 
 
-def record_txns(config: Mapping[str, str], txns: Iterable[Txn]) -> dict[str, str]:
+def applied_here(config: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the transactions that this very version applied."""
+    return tuple(json.loads(config.get(_HERE, "[]")))
+
+
+def record_txns(config: Mapping[str, str], txns: Sequence[Txn]) -> dict[str, str | None]:
     """Return the config entries to set in the version that applies `txns`."""
-    entries: dict[str, str] = {}
+    entries: dict[str, str | None] = {_HERE: None}
+    if txns:
+        entries[_HERE] = json.dumps([str(txn) for txn in txns])
     recent = config.get(_RECENT, "").split()
     for txn in txns:
         if isinstance(txn, AppTxn):
-            highest = max(txn.number, int(entries.get(_APP + txn.app, "-1")))
+            highest = max(txn.number, int(entries.get(_APP + txn.app) or "-1"))
             entries[_APP + txn.app] = str(highest)
         else:
             recent.append(_digest(txn))

@@ -21,6 +21,7 @@ HOME = "_holdfast"
 
 PIN_PATH = f"{HOME}/pin.json"
 EMBEDDED_PATH = f"{HOME}/commits.db"
+QUEUE_PATH = f"{HOME}/queue"
 STAGED_FOLDER = f"{HOME}/staged"
 TEMPORARY_FOLDER = f"{HOME}/temporary"
 PROBE_FOLDER = f"{HOME}/probe"
