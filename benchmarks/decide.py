@@ -18,7 +18,6 @@ import math
 import multiprocessing
 import os
 import platform
-import shutil
 import sqlite3
 import statistics
 import subprocess
@@ -27,7 +26,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from threading import BrokenBarrierError
@@ -37,9 +36,9 @@ from urllib.parse import unquote, urlsplit
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import obstore
+
 import s3_servers
 import servers
-
 from holdfast._ids import RandomIds
 from holdfast.arbiter import (
     Arbiter,
@@ -79,10 +78,9 @@ class Case:
 
 @dataclass(slots=True)
 class Tally:
-    """The calls of one kind in one process."""
+    """The calls of one kind in one process that got their name; `elapsed` is for all calls."""
 
     seconds: list[float] = field(default_factory=list)
-    won: int = 0
     elapsed: float = 0.0
 
 
@@ -122,11 +120,11 @@ def raw_file(folder: Path) -> Step:
         os.fsync(fd)
         os.close(fd)
         try:
-            os.link(temporary, f"{place}/{number:020d}")  # noqa: PTH - bare calls are the point
+            os.link(temporary, f"{place}/{number:020d}")
         except FileExistsError:
             return False
         finally:
-            os.unlink(temporary)  # noqa: PTH
+            os.unlink(temporary)  # noqa: PTH108 - bare calls are the point
         fd = os.open(place, os.O_RDONLY)
         os.fsync(fd)
         os.close(fd)
@@ -308,9 +306,10 @@ def run_block(
         body = ids.token().encode() + filler
         number = next(numbers)
         before = time.perf_counter()
-        tally.won += step(number, body)
+        won = step(number, body)
         now = time.perf_counter()
-        tally.seconds.append(now - before)
+        if won:
+            tally.seconds.append(now - before)
     tally.elapsed += now - begun
 
 
@@ -340,12 +339,12 @@ def run_row(case: Case, processes: int, seconds: float) -> Row:
 
 
 def sum_up(tallies: Sequence[Tally]) -> dict[str, float]:
-    """Return median and 99th percentile of all calls, and names given per second."""
+    """Return median and 99th percentile, and names given per second."""
     times = sorted(itertools.chain.from_iterable(tally.seconds for tally in tallies))
     return {
         "p50": statistics.median(times) * 1000,
         "p99": times[math.ceil(len(times) * 0.99) - 1] * 1000,
-        "rate": sum(tally.won / tally.elapsed for tally in tallies),
+        "rate": sum(len(tally.seconds) / tally.elapsed for tally in tallies),
     }
 
 
@@ -353,32 +352,22 @@ def sum_up(tallies: Sequence[Tally]) -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def folder() -> Iterator[str]:
-    place = tempfile.mkdtemp(prefix=f"holdfast-bench-{os.getpid()}-")
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+def local(place: str) -> Iterator[list[Case]]:
+    yield [
+        Case(label="local disk", objects=place),
+        Case(label="local disk, one series", objects=place, one_series=True),
+    ]
 
 
 @contextlib.contextmanager
-def local() -> Iterator[list[Case]]:
-    with folder() as place:
-        yield [
-            Case(label="local disk", objects=place),
-            Case(label="local disk, one series", objects=place, one_series=True),
-        ]
-
-
-@contextlib.contextmanager
-def honest_s3() -> Iterator[list[Case]]:
+def honest_s3(_place: str) -> Iterator[list[Case]]:
     with FaultyS3Process() as server:
         options = server.storage_options()
         yield [Case(label="S3 (built-in server)", objects=server.url("bench"), options=options)]
 
 
 @contextlib.contextmanager
-def ministack() -> Iterator[list[Case]]:
+def ministack(_place: str) -> Iterator[list[Case]]:
     server = s3_servers.start_ministack()
     try:
         options = server.storage_options()
@@ -388,39 +377,39 @@ def ministack() -> Iterator[list[Case]]:
 
 
 @contextlib.contextmanager
-def sqlite() -> Iterator[list[Case]]:
-    with folder() as place:
-        url = f"sqlite:///{place}/decisions.db"
-        set_up(url)
-        case = {"objects": place, "commit_store": url}
-        yield [
-            Case(label="SQLite + local disk", **case),
-            Case(label="SQLite + local disk, one series", one_series=True, **case),
-            Case(label="SQLite + local disk, 100 kB", body_bytes=LARGE, **case),
-        ]
+def sqlite(place: str) -> Iterator[list[Case]]:
+    url = f"sqlite:///{place}/decisions.db"
+    set_up(url)
+    case = Case(label="SQLite + local disk", objects=place, commit_store=url)
+    racing = replace(case, label=f"{case.label}, one series", one_series=True)
+    yield [case, racing, with_large_body(case)]
 
 
 @contextlib.contextmanager
-def postgres() -> Iterator[list[Case]]:
-    with folder() as place, database("postgres") as url:
-        label, case = "PostgreSQL + local disk", {"objects": place, "commit_store": url}
-        yield [Case(label=label, **case), Case(label=f"{label}, 100 kB", body_bytes=LARGE, **case)]
+def postgres(place: str) -> Iterator[list[Case]]:
+    with database("postgres") as url:
+        case = Case(label="PostgreSQL + local disk", objects=place, commit_store=url)
+        yield [case, with_large_body(case)]
+
+
+def with_large_body(case: Case) -> Case:
+    return replace(case, label=f"{case.label}, 100 kB", body_bytes=LARGE)
 
 
 @contextlib.contextmanager
-def mariadb() -> Iterator[list[Case]]:
-    with folder() as place, database("mariadb") as url:
+def mariadb(place: str) -> Iterator[list[Case]]:
+    with database("mariadb") as url:
         yield [Case(label="MariaDB + local disk", objects=place, commit_store=url)]
 
 
 @contextlib.contextmanager
-def redis() -> Iterator[list[Case]]:
-    with folder() as place, database("redis") as url:
+def redis(place: str) -> Iterator[list[Case]]:
+    with database("redis") as url:
         yield [Case(label="Redis + local disk", objects=place, commit_store=url)]
 
 
 @contextlib.contextmanager
-def postgres_s3() -> Iterator[list[Case]]:
+def postgres_s3(_place: str) -> Iterator[list[Case]]:
     with database("postgres") as url, FaultyS3Process(conditions="ignoring") as server:
         yield [
             Case(
@@ -449,7 +438,7 @@ def set_up(url: str) -> None:
     store.close()
 
 
-BACKENDS: Mapping[str, Callable[[], contextlib.AbstractContextManager[list[Case]]]] = {
+BACKENDS: Mapping[str, Callable[[str], contextlib.AbstractContextManager[list[Case]]]] = {
     "local": local,
     "s3": honest_s3,
     "ministack": ministack,
@@ -477,9 +466,9 @@ def machine() -> list[str]:
     packages = ("obstore", "SQLAlchemy", "psycopg", "PyMySQL", "redis")
     programs = [servers.find_program(name) for name in ("postgres", "mariadbd", "redis-server")]
     return [
-        f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, "
-        f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}",
-        ", ".join(f"{name} {version(name)}" for name in packages),
+        f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}",
+        f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, "
+        + ", ".join(f"{name} {version(name)}" for name in packages),
         *(said_version(program) for program in programs if program),
         f"fsync of 500 appended bytes: p50 {fsync_milliseconds():.2f} ms",
     ]
@@ -539,13 +528,17 @@ def cells_of(row: Row) -> tuple[str, ...]:
     )
 
 
-def measured_rows(names: Sequence[str], processes: Sequence[int], seconds: float) -> Iterator[Row]:
+def measured_rows(
+    names: Sequence[str], processes: Sequence[int], seconds: float, folder: str
+) -> Iterator[Row]:
     for name in names:
         reason = missing(name)
         if reason:
             print(f"skipped {name}: {reason}", file=sys.stderr)
             continue
-        with BACKENDS[name]() as cases:
+        place = str(Path(folder) / name)
+        Path(place).mkdir()
+        with BACKENDS[name](place) as cases:
             for case in cases:
                 for count in [max(processes)] if case.one_series else processes:
                     print(f"{case.label}, {count} at once ...", file=sys.stderr, flush=True)
@@ -569,7 +562,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     about = machine()
     processes = [int(count) for count in given.processes.split(",")]
-    rows = list(measured_rows(names, processes, given.seconds))
+    # One folder until the end: ext4 creates files more slowly right after many were removed.
+    with tempfile.TemporaryDirectory(prefix=f"holdfast-bench-{os.getpid()}-") as folder:
+        rows = list(measured_rows(names, processes, given.seconds, folder))
     print("\n".join([*about, "", *table(rows)]))
     print(f"\n! beyond the aim: decide takes at most {AIM} times as long as the raw operation")
     if given.json:

@@ -16,7 +16,7 @@ from holdfast.arbiter import (
     Verdict,
     Won,
     create_arbiter,
-    probe,
+    probe_clients,
 )
 from holdfast.errors import CommitUnknownError, PermissionDeniedError, UnavailableError
 from holdfast.events import METRICS, Event, EventKind, emit, subscribe, subscribed
@@ -186,7 +186,7 @@ def test_an_unknown_outcome_emits_what_the_table_says(seen: list[Event]) -> None
 
 @pytest.mark.requirement("C3")
 def test_a_probe_emits_what_the_table_says(seen: list[Event]) -> None:
-    probe(lambda: MemoryStore("memory://events-probe"))
+    probe_clients(lambda: MemoryStore("memory://events-probe"))
     assert [event.kind for event in seen] == [EventKind.PROBED]
     assert seen[0].fields["verdict"] == "enforced"
     check_fields(seen)
@@ -198,7 +198,7 @@ def test_what_a_probe_leaves_behind_emits_what_the_table_says(seen: list[Event])
         store.only_deletes = True
         return store
 
-    report = probe(connect)
+    report = probe_clients(connect)
     assert report.left_behind
     assert [event.kind for event in seen] == [EventKind.LEFT_BEHIND, EventKind.PROBED]
     check_fields(seen)
@@ -209,7 +209,7 @@ def test_a_role_without_delete_rights_is_no_event(seen: list[Event]) -> None:
         def delete(self, paths: object) -> None:
             raise PermissionDeniedError("no")
 
-    report = probe(lambda: Fixed("memory://events-fixed"))
+    report = probe_clients(lambda: Fixed("memory://events-fixed"))
     assert report.left_behind
     assert [event.kind for event in seen] == [EventKind.PROBED]
 

@@ -24,7 +24,7 @@ from holdfast.arbiter import (
     create_arbiter,
     forget,
     open_arbiter,
-    probe_url,
+    probe,
     read_pin,
     redacted,
     verdict_of,
@@ -172,19 +172,19 @@ def test_a_probe_and_its_memory(watch: Watch, cache: Path) -> None:
         options = options_for(s3)
         for conditions in ("ignoring", "unsupported", "honest"):
             s3.conditions = conditions
-            watch.say(probe_url("s3://b/t", options))
+            watch.say(probe("s3://b/t", options))
         assert verdict_of("s3://b/t", options) is Verdict.ENFORCED
         for file in cache.rglob("*"):
             watch.say(file, file.read_text() if file.is_file() else "")
         forget("s3://b/t", options)
-    watch.say(probe_url("s3://b/t", options))
+    watch.say(probe("s3://b/t", options))
     watch.nothing_leaked()
 
 
 def test_a_refused_probe(watch: Watch) -> None:
     with FaultyS3(access_key="right", secret_key="right") as s3:
         with watch.error():
-            probe_url("s3://b/t", {**options_for(s3), "aws_access_key_id": "wrong"})
+            probe("s3://b/t", {**options_for(s3), "aws_access_key_id": "wrong"})
         with watch.error():
             create_arbiter("s3://b/t", {**options_for(s3), "aws_access_key_id": "wrong"})
     watch.nothing_leaked()
@@ -195,7 +195,7 @@ def test_urls_with_credentials(watch: Watch) -> None:
         with watch.error():
             open_store(url)
         with watch.error():
-            probe_url(url)
+            probe(url)
         with watch.error():
             create_arbiter(url)
     watch.nothing_leaked()
@@ -293,5 +293,5 @@ def test_handles_refuse_to_pickle_and_say_what_to_send(watch: Watch, tmp_path: P
 
 
 def test_a_report_travels() -> None:
-    report = probe_url("memory://travels")
+    report = probe("memory://travels")
     assert pickle.loads(pickle.dumps(report)) == report

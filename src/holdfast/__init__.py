@@ -11,25 +11,29 @@ watched through `holdfast.events`, and the tools that prove all this are in
 from holdfast._version import __version__
 from holdfast.arbiter import (
     Lost,
+    Name,
     ProbeReport,
     Verdict,
     Won,
     create_arbiter,
+    new_token,
     open_arbiter,
+    probe,
 )
-from holdfast.arbiter import probe_url as probe
 from holdfast.errors import HoldfastError
 from holdfast.options import StorageOptions
 
 __all__ = [
     "HoldfastError",
     "Lost",
+    "Name",
     "ProbeReport",
     "StorageOptions",
     "Verdict",
     "Won",
     "__version__",
     "create_arbiter",
+    "new_token",
     "open_arbiter",
     "probe",
 ]

@@ -37,3 +37,8 @@ class RandomIds:
     def jitter(self) -> float:
         """Return a random number in [0, 1)."""
         return random.random()  # noqa: S311 - spreads retries, protects nothing
+
+
+def new_token() -> str:
+    """Return a new random token, to mark a body with before it is decided."""
+    return RandomIds().token()

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 import s3_servers
-from holdfast.arbiter import ProbeReport, Verdict, forget, probe, probe_url, remember, verdict_of
+from holdfast.arbiter import (
+    ProbeReport,
+    Verdict,
+    forget,
+    probe,
+    probe_clients,
+    remember,
+    verdict_of,
+)
 from holdfast.errors import InvalidInputError, NotFoundError, PermissionDeniedError
 from holdfast.formats import PROBE_FOLDER
 from holdfast.storage import open_store
@@ -22,13 +30,13 @@ pytestmark = pytest.mark.requirement("C3")
 
 def probe_s3(server: FaultyS3 | FaultyS3Process) -> ProbeReport:
     options = {**server.storage_options(), "client_max_retries": "0"}
-    return probe_url(server.url("bucket", "table"), options)
+    return probe(server.url("bucket", "table"), options)
 
 
 @pytest.mark.requirement("C2")
 def test_ministack_is_enforced_in_every_run(ministack: s3_servers.S3Server) -> None:
     url, options = ministack.url("probed"), ministack.storage_options()
-    reports = [probe_url(url, options) for _ in range(RUNS)]
+    reports = [probe(url, options) for _ in range(RUNS)]
     assert [r.verdict for r in reports] == [Verdict.ENFORCED] * RUNS
     assert open_store(url, options).list(PROBE_FOLDER) == []
 
@@ -36,14 +44,14 @@ def test_ministack_is_enforced_in_every_run(ministack: s3_servers.S3Server) -> N
 @pytest.mark.requirement("C2")
 def test_rclone_is_ignored_in_every_run(rclone_s3: s3_servers.S3Server) -> None:
     url, options = rclone_s3.url("probed"), rclone_s3.storage_options()
-    reports = [probe_url(url, options) for _ in range(RUNS)]
+    reports = [probe(url, options) for _ in range(RUNS)]
     assert [r.verdict for r in reports] == [Verdict.IGNORED] * RUNS
     assert reports[0].requests <= 5
 
 
 @pytest.mark.requirement("C2")
 def test_local_disk_is_enforced_in_every_run(tmp_path: Path) -> None:
-    verdicts = [probe_url(tmp_path / "table").verdict for _ in range(RUNS)]
+    verdicts = [probe(tmp_path / "table").verdict for _ in range(RUNS)]
     assert verdicts == [Verdict.ENFORCED] * RUNS
 
 
@@ -74,7 +82,7 @@ def test_mutant_a_probe_without_races_is_fooled_by_a_racy_store(
         "holdfast.arbiter._probe",
         ("return self._all_at_once() if answered", "return Verdict.ENFORCED if answered"),
     )
-    report = careless.probe(
+    report = careless.probe_clients(
         lambda: open_store(server.url("bucket", "table"), server.storage_options())
     )
     assert report.verdict is Verdict.ENFORCED
@@ -142,17 +150,17 @@ def test_a_store_that_refuses_us_is_an_error_not_a_verdict(
     server = faulty_s3(secret_key="the right one")
     options = {**server.storage_options(), "aws_access_key_id": "somebody-else"}
     with pytest.raises(PermissionDeniedError):
-        probe_url(server.url("bucket", "table"), options)
+        probe(server.url("bucket", "table"), options)
 
 
 def test_a_bucket_that_is_not_there_is_an_error(ministack: s3_servers.S3Server) -> None:
     with pytest.raises(NotFoundError):
-        probe_url("s3://no-such-bucket/table", ministack.storage_options())
+        probe("s3://no-such-bucket/table", ministack.storage_options())
 
 
 def test_too_weak_a_probe_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError):
-        probe(lambda: open_store(tmp_path), rounds=2, writers=2)
+        probe_clients(lambda: open_store(tmp_path), rounds=2, writers=2)
 
 
 class FixedClock:
@@ -215,7 +223,7 @@ def test_a_bad_verdict_is_never_remembered_and_wipes_a_good_one(
     verdict_of(url, options)
     assert len(list(cache.rglob("*.json"))) == 1
     server.conditions = "ignoring"
-    remember(url, options, probe_url(url, options))
+    remember(url, options, probe(url, options))
     assert list(cache.rglob("*.json")) == []
 
 

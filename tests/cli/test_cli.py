@@ -455,7 +455,7 @@ def test_a_defect_ends_without_a_traceback(cli: Cli, monkeypatch: pytest.MonkeyP
     def broken(*_: object) -> None:
         raise KeyError("CANARY")
 
-    monkeypatch.setattr(_probe, "probe_url", broken)
+    monkeypatch.setattr(_probe, "probe", broken)
     assert cli("probe", "/tmp/x", "--json") == Exit.INTERNAL
     assert cli.json()["error"]["kind"] == "internal"
     assert "KeyError at test_cli.py:" in cli.err
@@ -466,7 +466,7 @@ def test_an_interrupt_ends_quietly(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_probe, "probe_url", interrupted)
+    monkeypatch.setattr(_probe, "probe", interrupted)
     assert cli("probe", "/tmp/x") == _main.INTERRUPTED == 130
     assert cli.err.endswith("holdfast: interrupted\n")
 
@@ -481,7 +481,7 @@ def test_each_kind_of_error_ends_with_its_code(
     def failing(*_: object) -> None:
         raise cls("it failed", path="x", nothing=None)
 
-    monkeypatch.setattr(_probe, "probe_url", failing)
+    monkeypatch.setattr(_probe, "probe", failing)
     assert cli("probe", "/tmp/x", "--json") == _EXITS[kind]
     assert cli.json() == {
         "error": {"kind": kind.value, "message": "it failed", "details": {"path": "x"}}

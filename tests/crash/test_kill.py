@@ -20,8 +20,8 @@ import pytest
 import servers
 from crash.worker import Run, make_arbiter, work
 from holdfast.arbiter import SupportsSetUp, connect_commit_store
-from holdfast.testing import FaultyS3Process
-from model.decide_scenarios import CountedIds, marks_of, name_of
+from holdfast.testing import CountedIds, FaultyS3Process
+from model.decide_scenarios import marks_of, name_of
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["crash.worker", "psycopg", "sqlalchemy.dialects.postgresql.psycopg"])

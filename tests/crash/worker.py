@@ -26,7 +26,8 @@ from holdfast.arbiter import (
     pin_to_commit_store,
 )
 from holdfast.storage import open_store
-from model.decide_scenarios import CountedIds, encode, marks_of, name_of
+from holdfast.testing import CountedIds
+from model.decide_scenarios import encode, marks_of, name_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,14 +11,22 @@ import functools
 
 from holdfast.arbiter import RecordedDecisions, Won, confirm_pin, pin_to_commit_store, read_pin
 from holdfast.formats import PIN_PATH, decode_pin, version_name
-from holdfast.testing import Scenario, SimulatedCommitStore, SimulatedStore, State, World
-from model.decide_scenarios import RETRY, CountedIds, NoClock
+from holdfast.testing import (
+    CountedIds,
+    Scenario,
+    SimulatedCommitStore,
+    SimulatedStore,
+    State,
+    StillClock,
+    World,
+)
+from model.decide_scenarios import RETRY
 
 
 def create(world: World, commit_store: SimulatedCommitStore, ids: CountedIds, who: str) -> None:
     store = world.store()
     pin = pin_to_commit_store(store, commit_store, ids)
-    arbiter = RecordedDecisions(store, commit_store, pin, clock=NoClock(), ids=ids, retry=RETRY)
+    arbiter = RecordedDecisions(store, commit_store, pin, clock=StillClock(), ids=ids, retry=RETRY)
     token = ids.token()
     decision = arbiter.decide(version_name(1), f"by {who} {token}".encode(), token)
     confirm_pin(store, pin)
@@ -55,7 +63,7 @@ def _one_table(world: World, state: State) -> str | None:
     pin = read_pin(store)
     assert pin is not None
     commit_store = SimulatedCommitStore(state.apply, "store0")
-    found = RecordedDecisions(store, commit_store, pin, clock=NoClock(), retry=RETRY).read(
+    found = RecordedDecisions(store, commit_store, pin, clock=StillClock(), retry=RETRY).read(
         version_name(1)
     )
     return None if not made or found == made[0] else f"LOST: {made[0]!r}"

@@ -33,7 +33,15 @@ from holdfast.errors import (
     UnavailableError,
 )
 from holdfast.formats import ArbiterKind, Name, Pin
-from holdfast.testing import Scenario, SimulatedCommitStore, SimulatedStore, State, World
+from holdfast.testing import (
+    CountedIds,
+    Scenario,
+    SimulatedCommitStore,
+    SimulatedStore,
+    State,
+    StillClock,
+    World,
+)
 
 PIN = Pin(
     table_id="hf-table",
@@ -44,34 +52,6 @@ PIN = Pin(
 )
 HONEST_ANSWERS = (CommitUnknownError, CollectedError, UnavailableError)
 LOUD = (CommitStoreRegressedError, ForeignVersionError, CorruptError)
-
-
-class NoClock:
-    """A clock that stands still."""
-
-    def now(self) -> float:
-        return 0.0
-
-    def elapsed(self) -> float:
-        return 0.0
-
-    def sleep(self, seconds: float) -> None:
-        """Return at once: waiting is the explorer's choice, not a matter of time."""
-
-
-class CountedIds:
-    """Ids that repeat when a schedule is replayed."""
-
-    def __init__(self, owner: int) -> None:
-        self._owner = owner
-        self._count = 0
-
-    def token(self) -> str:
-        self._count += 1
-        return f"hf-{self._owner:08x}{self._count:024x}"
-
-    def jitter(self) -> float:
-        return 0.0
 
 
 def name_of(number: int) -> Name:
@@ -86,7 +66,7 @@ RETRY = RetryPolicy(attempts=3)
 
 
 def conditional(store: SimulatedStore, _commit_store: SimulatedCommitStore, ids: Ids) -> Arbiter:
-    return ConditionalPut(store, Verdict.ENFORCED, clock=NoClock(), ids=ids, retry=RETRY)
+    return ConditionalPut(store, Verdict.ENFORCED, clock=StillClock(), ids=ids, retry=RETRY)
 
 
 def recorded_with(inline_bytes: int, factory: type[RecordedDecisions] = RecordedDecisions) -> Maker:
@@ -95,7 +75,7 @@ def recorded_with(inline_bytes: int, factory: type[RecordedDecisions] = Recorded
             store,
             commit_store,
             PIN,
-            clock=NoClock(),
+            clock=StillClock(),
             ids=ids,
             retry=RETRY,
             inline_bytes=inline_bytes,

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from holdfast.arbiter import Verdict
-from holdfast.testing import Violation, explore, mutate, replay
+from holdfast.testing import StillClock, Violation, explore, mutate, replay
 from model.decide_scenarios import (
     RETRY,
     Maker,
-    NoClock,
     Setup,
     claim,
     conditional,
@@ -43,7 +42,9 @@ def careless_condition(*changes: Change) -> Maker:
     module = mutate(CONDITIONAL, *changes)
 
     def make(store: Any, _commit_store: Any, ids: Any) -> Any:
-        return module.ConditionalPut(store, Verdict.ENFORCED, clock=NoClock(), ids=ids, retry=RETRY)
+        return module.ConditionalPut(
+            store, Verdict.ENFORCED, clock=StillClock(), ids=ids, retry=RETRY
+        )
 
     return make
 

@@ -9,7 +9,10 @@
 known, and `holdfast.testing.CommitStoreSuite` proves it.
 """
 
+from holdfast._ids import new_token
 from holdfast.arbiter._commit_store import (
+    MAX_SERIES_CHARS,
+    MAX_VALUE_BYTES,
     CommitStore,
     Entry,
     Key,
@@ -39,7 +42,7 @@ from holdfast.arbiter._pinning import (
 )
 from holdfast.arbiter._probe import (
     ProbeReport,
-    probe,
+    probe_clients,
 )
 from holdfast.arbiter._recorded import (
     RecordedDecisions,
@@ -49,7 +52,7 @@ from holdfast.arbiter._verdict import (
 )
 from holdfast.arbiter._verdicts import (
     forget,
-    probe_url,
+    probe,
     remember,
     verdict_of,
 )
@@ -59,9 +62,12 @@ from holdfast.arbiter.stores._registry import (
     redacted,
     register_commit_store,
 )
+from holdfast.formats import Name
 
 __all__ = [
     "EMBEDDED",
+    "MAX_SERIES_CHARS",
+    "MAX_VALUE_BYTES",
     "Arbiter",
     "CommitStore",
     "ConditionalPut",
@@ -69,6 +75,7 @@ __all__ = [
     "Entry",
     "Key",
     "Lost",
+    "Name",
     "ProbeReport",
     "RecordedDecisions",
     "RetryPolicy",
@@ -80,11 +87,12 @@ __all__ = [
     "create_arbiter",
     "forget",
     "known_schemes",
+    "new_token",
     "open_arbiter",
     "pin_to_commit_store",
     "pin_to_condition",
     "probe",
-    "probe_url",
+    "probe_clients",
     "read_pin",
     "redacted",
     "register_commit_store",

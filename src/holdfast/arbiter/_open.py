@@ -84,9 +84,15 @@ def create_arbiter(
 
 
 def open_arbiter(
-    url: str | Path, options: Mapping[str, str] | None = None
+    url: str | Path,
+    options: Mapping[str, str] | None = None,
+    *,
+    commit_store: str | None = None,
 ) -> ConditionalPut | RecordedDecisions:
     """Return the arbiter that the table at `url` is tied to.
+
+    `commit_store` may give another address of the pinned commit store, with credentials,
+    say; without it `HOLDFAST_COMMIT_STORE_URL` may; else the pinned one is used.
 
     Raises:
         NotFoundError: the table is not tied to one, or its commit store is not set up.
@@ -102,7 +108,7 @@ def open_arbiter(
     if pin.arbiter is ArbiterKind.CONDITIONAL_PUT:
         return _by_condition(url, options, store, pin)
     _check_location(pin, store)
-    connected = _connect(os.environ.get(URL_VARIABLE) or str(pin.store_url), url, store)
+    connected = _connect(commit_store or _address(pin), url, store)
     check_identity(pin, connected)
     return RecordedDecisions(store, connected, pin)
 
@@ -125,8 +131,10 @@ def repin(
         raise NotFoundError("no Holdfast table is here", location=store.location)
     if pin.arbiter is not ArbiterKind.COMMIT_STORE:
         raise InvalidInputError("this table decides by its object store: it may be moved freely")
-    connected = _connect(os.environ.get(URL_VARIABLE) or str(pin.store_url), url, store)
+    connected = _connect(_address(pin), url, store)
     check_identity(pin, connected)
+    if pin.location == store.location:
+        return RecordedDecisions(store, connected, pin)  # done before
     table_id = RandomIds().token() if copied else pin.table_id
     fresh = replace(pin, location=store.location, table_id=table_id)
     arbiter = RecordedDecisions(store, connected, fresh)
@@ -141,6 +149,12 @@ def _by_condition(
     url: str | Path, options: Mapping[str, str] | None, store: ObjectStore, pin: Pin | None
 ) -> ConditionalPut:
     return ConditionalPut(store, verdict_of(url, options), pin=pin)
+
+
+def _address(pin: Pin) -> str:
+    """Return where the pinned commit store is reached; an embedded one is where it is."""
+    pinned = str(pin.store_url)
+    return pinned if pinned == EMBEDDED else os.environ.get(URL_VARIABLE) or pinned
 
 
 def _connect(commit_store: str, url: str | Path, store: ObjectStore) -> CommitStore:

@@ -100,8 +100,8 @@ def check_identity(pin: Pin, commit_store: CommitStore) -> None:
     identity = commit_store.identity()
     if identity != pin.store_id:
         raise PinMismatchError(
-            "this is not the commit store that the table is tied to: give the URL of that one "
-            "in HOLDFAST_COMMIT_STORE_URL",
+            "this is not the commit store that the table is tied to: give that one's URL, here "
+            "or in HOLDFAST_COMMIT_STORE_URL, or unset the variable if it names another",
             location=pin.location,
             pinned=pin.store_url,
             given=commit_store.url,

@@ -71,7 +71,7 @@ class _Guilty(Exception):  # noqa: N818 - carries a verdict, not a failure
         self.verdict = verdict
 
 
-def probe(
+def probe_clients(
     connect: Callable[[], ObjectStore],
     *,
     rounds: int = ROUNDS,

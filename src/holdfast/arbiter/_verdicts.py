@@ -18,7 +18,7 @@ from pathlib import Path
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._ids import RandomIds
-from holdfast.arbiter._probe import ProbeReport, probe
+from holdfast.arbiter._probe import ProbeReport, probe_clients
 from holdfast.arbiter._verdict import Verdict
 from holdfast.options import StorageOptions, translate
 from holdfast.storage import LocalStore, MemoryStore, ObjectStore, backend_of, open_store
@@ -42,17 +42,17 @@ def verdict_of(
     file = _file(url, options)
     if _is_fresh(file, max_age, clock):
         return Verdict.ENFORCED
-    return remember(url, options, probe_url(url, options, clock=clock), clock=clock).verdict
+    return remember(url, options, probe(url, options, clock=clock), clock=clock).verdict
 
 
-def probe_url(
+def probe(
     url: str | Path,
     options: Mapping[str, str] | None = None,
     *,
     clock: Clock | None = None,
 ) -> ProbeReport:
     """Probe the store at a URL with independent clients."""
-    return probe(lambda: open_store(url, options), clock=clock)
+    return probe_clients(lambda: open_store(url, options), clock=clock)
 
 
 def remember(

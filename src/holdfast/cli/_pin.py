@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> Exit:
     if change and arguments.confirm:
         pin = repin(arguments.uri, options, copied=arguments.copied).pin
     shown = {"done": bool(change and arguments.confirm), "here": store.location, **asdict(pin)}
-    lines = [f"{key}: {value}" for key, value in shown.items() if value is not None]
+    lines = [f"{k}: {v}" for k, v in shown.items() if v is not None and (change or k != "done")]
     if change and not arguments.confirm:
         what = "get a new table id" if arguments.copied else "keep its table id"
         lines.append(f"plan: tie the table to {store.location} and {what}; add --confirm to do it")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from holdfast.arbiter import ProbeReport, Verdict, probe_url, remember
+from holdfast.arbiter import ProbeReport, Verdict, probe, remember
 from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
 from holdfast.storage import open_store
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> Exit:
     location = open_store(arguments.uri, options).location
     if not arguments.json:
         print(f"probing {location} ...", file=sys.stderr)
-    report = remember(arguments.uri, options, probe_url(arguments.uri, options))
+    report = remember(arguments.uri, options, probe(arguments.uri, options))
     print_result(_as_json(report), _as_text(report), as_json=arguments.json)
     return _EXITS.get(report.verdict, Exit.UNFIT)
 

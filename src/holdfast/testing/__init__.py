@@ -24,6 +24,7 @@ from holdfast.testing._mutants import mutate
 from holdfast.testing._s3_faults import Fault, FaultKind, Faults, Requests, Seen, Total
 from holdfast.testing._s3_objects import ConditionMode, Conditions, Objects, Stored, sometimes
 from holdfast.testing._simulated import Request, SimulatedCommitStore, SimulatedStore, State
+from holdfast.testing._still import CountedIds, StillClock
 from holdfast.testing._world import Choice, Outcome, Schedule, World, parse_schedule
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "ConditionMode",
     "Conditions",
     "Control",
+    "CountedIds",
     "Counterexample",
     "Exploration",
     "Fault",
@@ -52,6 +54,7 @@ __all__ = [
     "SimulatedCommitStore",
     "SimulatedStore",
     "State",
+    "StillClock",
     "Stored",
     "Total",
     "Violation",

@@ -96,6 +96,8 @@ class Connection:
 
 
 @pytest.mark.requirement("C5")
+# Other tests of this process may have loaded lance, which warns at any fork.
+@pytest.mark.filterwarnings("ignore:lance is not fork-safe")
 def test_a_forked_child_neither_uses_nor_ends_a_parents_connection() -> None:
     reader, writer = os.pipe()
     closed: list[Connection] = []

@@ -291,9 +291,7 @@ class RedisCommitStore(BaseStore):
             raise self._meaning(exc) from None
 
     def _meaning(self, exc: failures.RedisError) -> HoldfastError:
-        reason = str(exc)
-        for secret in (self._password, quote(self._password, safe="")):
-            reason = reason.replace(secret, "***") if secret else reason
+        reason = self._clean(str(exc))
         refused = (
             failures.AuthenticationError,
             failures.AuthorizationError,
@@ -301,13 +299,19 @@ class RedisCommitStore(BaseStore):
             failures.ReadOnlyError,
         )
         words = ("NOAUTH", "WRONGPASS", "user executing the script")
-        if isinstance(exc, refused) or any(word in reason for word in words):
+        if isinstance(exc, refused) or any(word in str(exc) for word in words):
             message = "Redis refused: check user, password and rights"
             return PermissionDeniedError(message, store=self.url, reason=reason)
         if isinstance(exc, failures.MovedError | failures.AskError):
             message = "this is a Redis cluster; a commit store needs a single server"
             return UnsupportedError(message, store=self.url)
         return UnavailableError("Redis gave no usable answer", store=self.url, reason=reason)
+
+    def _clean(self, text: str) -> str:
+        """Return a server's words without our password, should it repeat it."""
+        for secret in (self._password, quote(self._password, safe="")):
+            text = text.replace(secret, "***") if secret else text
+        return text
 
 
 _PARTS = ("records", "index", "boundary")
