@@ -75,7 +75,6 @@ class SqlCommitStore(BaseStore):
     """A commit store in tables of a SQL database."""
 
     statements: Statements
-    driver_error: type[Exception]
 
     def __init__(
         self,
@@ -238,22 +237,17 @@ class SqlCommitStore(BaseStore):
         check_key(key)
         return {"series": self._series(key.series), "number": key.number}
 
-    # Verbs use the driver's own cursor: SQLAlchemy would add half the time of a read to each.
     def _run(self, connection: Connection, statement: str, values: Values) -> int:
-        with contextlib.closing(connection.connection.cursor()) as cursor:
-            cursor.execute(statement, values)
-            return cursor.rowcount
+        return connection.exec_driver_sql(statement, dict(values)).rowcount
 
     # Any: what the columns hold is in the statement.
     def _read(
         self, connection: Connection, statement: str, values: Values
     ) -> Sequence[tuple[Any, ...]]:
-        with contextlib.closing(connection.connection.cursor()) as cursor:
-            cursor.execute(statement, values)
-            rows = cursor.fetchall()
+        rows = connection.exec_driver_sql(statement, dict(values)).fetchall()
         if rows:
             self._settle(connection)
-        return rows
+        return [tuple(row) for row in rows]
 
     def _read_identity(self) -> str:
         with self._use() as connection:
@@ -267,9 +261,8 @@ class SqlCommitStore(BaseStore):
         try:
             with self._pool.connection() as connection:
                 yield connection
-        except (DBAPIError, self.driver_error) as exc:
-            cause = (exc.orig if isinstance(exc, DBAPIError) else None) or exc
-            code, reason = self._code(cause), self._clean(cause)
+        except DBAPIError as exc:
+            code, reason = self._code(exc.orig or exc), self._clean(exc.orig or exc)
             # Not `from exc`: the driver's error carries the address it connected to.
             raise self._error(self._meaning(code, reason), reason) from None
         except SQLAlchemyError as exc:

@@ -36,8 +36,9 @@ from holdfast.errors import (
 )
 
 with extra("mysql"):
-    import pymysql
+    import pymysql  # noqa: F401 - SQLAlchemy needs it; missing is best told now
     from sqlalchemy import Connection
+    from sqlalchemy.exc import IntegrityError
 
     from holdfast.arbiter.stores._sql import SqlCommitStore, Statements, Values
 
@@ -70,7 +71,6 @@ _MISSING = frozenset({1049, 1146})
 class MysqlCommitStore(SqlCommitStore):
     """A commit store in a MySQL or MariaDB database."""
 
-    driver_error = pymysql.Error
     statements = Statements(
         # A plain INSERT and its duplicate-key error: INSERT IGNORE would hide other errors.
         insert="""INSERT INTO holdfast_records (series, number, value)
@@ -145,8 +145,8 @@ class MysqlCommitStore(SqlCommitStore):
     def _insert(self, connection: Connection, values: Values) -> bool:
         try:
             return super()._insert(connection, values)
-        except pymysql.IntegrityError as exc:
-            if self._code(exc) != _DUPLICATE:
+        except IntegrityError as exc:
+            if exc.orig is None or self._code(exc.orig) != _DUPLICATE:
                 raise
             return False
 

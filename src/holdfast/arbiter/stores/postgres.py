@@ -77,7 +77,6 @@ _REFUSED = ("authentication failed", "no password supplied", "pg_hba.conf", "rol
 class PostgresCommitStore(SqlCommitStore):
     """A commit store in a PostgreSQL database."""
 
-    driver_error = psycopg.Error
     statements = Statements(
         insert="""INSERT INTO holdfast_records (series, number, value)
             SELECT %(series)s::text, %(number)s::bigint, %(value)s::bytea

@@ -1,0 +1,131 @@
+"""Appends: fragments in, one version out, each under its transaction id exactly once.
+
+Fragments are immutable files under unique names, so writing them decides nothing. All
+appends of a process that wait at the same time become one version (one Lance Append of all
+their fragments); a transaction that is in the table already is left out and told so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lance
+
+from holdfast.commits._group import GroupCommit, Ticket
+from holdfast.commits._operation import TABLE_ID, AlreadyAppliedError, Operation
+from holdfast.commits._queue import Queue
+from holdfast.commits._versions import Versions
+from holdfast.errors import CommitUnknownError, HoldfastError
+from holdfast.txn import Txn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """What one caller wants to add."""
+
+    fragments: Sequence[Any]  # Any: Lance's FragmentMetadata, which ships no types
+    txn: Txn | None = None
+
+    @property
+    def rows(self) -> int:
+        """Count the rows."""
+        return sum(int(fragment.physical_rows) for fragment in self.fragments)
+
+    @property
+    def files(self) -> list[str]:
+        """Return the data files, as paths in the table."""
+        return [f"data/{file.path}" for part in self.fragments for file in part.files]
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What became of it: the version, and whether this call made it."""
+
+    version: int
+    applied: bool
+
+
+Tickets = Sequence[Ticket[Append, Appended]]
+
+
+class Appender:
+    """Commits appends to one table."""
+
+    def __init__(self, versions: Versions, options: Mapping[str, str]) -> None:
+        self._versions = versions
+        self._options = options
+        self._queue = Queue(versions.store)
+        self._group: GroupCommit[Append, Appended] = GroupCommit(self._commit)
+
+    def append(self, append: Append) -> Appended:
+        """Add the fragments as a new version, alone or together with others.
+
+        Raises:
+            CommitUnknownError: the outcome could not be learnt; repeat with the same txn.
+            ConflictError: other writers were faster, again and again.
+        """
+        self._versions.sync(append.files)
+        return self._group.submit(append)
+
+    def _commit(self, tickets: Tickets) -> None:
+        """Give every ticket its outcome."""
+        waiting = list(tickets)
+        while waiting:
+            now = _distinct(waiting)
+            try:
+                version = self._commit_once([ticket.item for ticket in now])
+            except AlreadyAppliedError as error:
+                _settle_applied(now, error)
+            except Exception as error:  # noqa: BLE001 - each waiter gets it, as it is
+                self._fail(now, error)
+            else:
+                for ticket in now:
+                    ticket.succeed(Appended(version, applied=True))
+            waiting = [ticket for ticket in waiting if not ticket.done]
+
+    def _fail(self, tickets: Tickets, error: Exception) -> None:
+        """Let one bad append not sink the others; but never repeat what may have landed."""
+        if len(tickets) == 1 or isinstance(error, CommitUnknownError):
+            for ticket in tickets:
+                ticket.fail(error)
+            return
+        for ticket in tickets:
+            self._commit([ticket])
+
+    def _commit_once(self, appends: Sequence[Append]) -> int:
+        txns = [append.txn for append in appends if append.txn is not None]
+        operation = Operation(self._versions, self._options, txns, synced=True)
+        fragments = [fragment for append in appends for fragment in append.fragments]
+        hook: Any = operation  # Any: Lance wants a namespace and gets one by its methods
+        with self._queue.turn(), operation.settled():
+            table = lance.dataset(namespace_client=hook, table_id=TABLE_ID)
+            lance.LanceDataset.commit(
+                table, lance.LanceOperation.Append(fragments), read_version=table.version
+            )
+        if operation.version is None:
+            raise HoldfastError("Lance reported a commit that nobody decided")
+        return operation.version
+
+
+def _distinct(tickets: Tickets) -> list[Ticket[Append, Appended]]:
+    """Leave out repeats of a transaction: they find it applied once the first one is in."""
+    seen: set[Txn] = set()
+    chosen = []
+    for ticket in tickets:
+        txn = ticket.item.txn
+        if txn is None or txn not in seen:
+            chosen.append(ticket)
+        if txn is not None:
+            seen.add(txn)
+    return chosen
+
+
+def _settle_applied(tickets: Tickets, error: AlreadyAppliedError) -> None:
+    applied = error.details["txns"]
+    assert isinstance(applied, tuple)  # noqa: S101 - set by AlreadyAppliedError itself
+    version = int(str(error.details["version"]))
+    for ticket in tickets:
+        if ticket.item.txn in applied:
+            ticket.succeed(Appended(version, applied=False))
