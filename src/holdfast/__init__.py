@@ -1,12 +1,15 @@
 """Holdfast: an acknowledged write is in the table; retried, it is there once.
 
-    report = holdfast.probe("s3://bucket/table", {"aws_region": "eu-central-1"})
-    arbiter = holdfast.create_arbiter("s3://bucket/table", commit_store="postgresql://db/lake")
+    table = holdfast.create_table("s3://bucket/events.lance", schema, commit_store="env:LAKE_DB")
+    result = table.append(rows, txn=("job7", 42))
 
 Errors are in `holdfast.errors`, commit stores in `holdfast.arbiter`, what happens can be
 watched through `holdfast.events`, and the tools that prove all this are in
-`holdfast.testing`.
+`holdfast.testing`. What needs Lance itself is loaded at its first use.
 """
+
+import importlib
+from typing import TYPE_CHECKING
 
 from holdfast._version import __version__
 from holdfast.arbiter import (
@@ -20,20 +23,47 @@ from holdfast.arbiter import (
     open_arbiter,
     probe,
 )
+from holdfast.commits import Namespace
 from holdfast.errors import HoldfastError
 from holdfast.options import StorageOptions
 
+if TYPE_CHECKING:
+    from holdfast.table import (
+        CommitResult,
+        Table,
+        adopt_table,
+        create_table,
+        open_table,
+        release_table,
+        write_table,
+    )
+
 __all__ = [
+    "CommitResult",
     "HoldfastError",
     "Lost",
     "Name",
+    "Namespace",
     "ProbeReport",
     "StorageOptions",
+    "Table",
     "Verdict",
     "Won",
     "__version__",
+    "adopt_table",
     "create_arbiter",
+    "create_table",
     "new_token",
     "open_arbiter",
+    "open_table",
     "probe",
+    "release_table",
+    "write_table",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Load the table's names, and Lance with them, when one is first asked for."""
+    if name in __all__:
+        return getattr(importlib.import_module("holdfast.table"), name)
+    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
