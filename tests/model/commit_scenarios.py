@@ -1,0 +1,243 @@
+"""Worlds in which processes append to a table through the commit hook, Lance being a model.
+
+`LanceModel` does what pylance does around its hook: look for the newest version, build the
+next manifest on it, stage it, ask the hook, and on a refusal find out whose version it is
+(`test_commits.py` pins this to the real calls). The hook, the ledger and both arbiters are
+the production code. Each actor appends one mark under a transaction id; some are started
+twice with the same id. What must hold in every state:
+
+- an acknowledged append is in the newest version, once, and stays there;
+- a transaction is in the table at most once, whoever retried it;
+- everybody may die now: a fresh reader finds all of this.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.arbiter import Arbiter, ConditionalPut, RecordedDecisions, Verdict
+from holdfast.commits._operation import Operation
+from holdfast.commits._versions import AlreadyAppliedError, Versions
+from holdfast.errors import (
+    CommitUnknownError,
+    ConflictError,
+    HoldfastError,
+    NotFoundError,
+    UnavailableError,
+)
+from holdfast.formats import edit_config, version_name, version_of
+from holdfast.formats._manifest import _FOOTER, _LENGTH, _classes, _parse
+from holdfast.storage import ObjectStore
+from holdfast.testing import (
+    CountedIds,
+    Scenario,
+    SimulatedCommitStore,
+    SimulatedStore,
+    State,
+    StillClock,
+    World,
+)
+from holdfast.txn import parse_txn
+from model.decide_scenarios import PIN, RETRY
+
+TRIES = 4
+Config = tuple[tuple[str, str], ...]
+
+
+@functools.lru_cache(maxsize=4096)
+def manifest_bytes(
+    marks: tuple[str, ...], transaction: str, config: tuple[tuple[str, str], ...]
+) -> bytes:
+    """Return a manifest whose data files are the marks."""
+    message: Any = _classes()["Manifest"]()
+    for number, mark in enumerate(marks):
+        part = message.fragments.add(id=number)
+        part.files.add(path=mark)
+    message.transaction_file = transaction
+    for key, value in config:
+        message.config[key] = value
+    body: bytes = message.SerializeToString(deterministic=True)
+    return _LENGTH.pack(len(body)) + body + _FOOTER.pack(0, 0, 2, b"LANC")
+
+
+@functools.lru_cache(maxsize=4096)
+def read_manifest(body: bytes) -> tuple[tuple[str, ...], str, Config]:
+    """Return marks, transaction and config of a manifest."""
+    message = _parse(body)[0]
+    marks = tuple(file.path for part in message.fragments for file in part.files)
+    return marks, message.transaction_file, tuple(sorted(message.config.items()))
+
+
+class LanceModel:
+    """What pylance does to append through a namespace hook."""
+
+    def __init__(self, store: ObjectStore, hook: Any, transaction: str) -> None:
+        self._store = store
+        self._hook = hook
+        self._transaction = transaction
+
+    def append(self, mark: str) -> None:
+        """Append, rebasing on conflicts.
+
+        Raises:
+            OSError: the outcome is not known to Lance.
+        """
+        self._hook.list_table_versions({"limit": 1, "descending": True})
+        for attempt in range(TRIES):
+            version, body = self._newest()
+            marks, _, config = read_manifest(body)
+            staged = f"{version_name(version + 1).path}-{self._transaction}-{attempt}"
+            built = manifest_bytes((*marks, mark), self._transaction, config)
+            self._store.put(staged, built)
+            request = {
+                "version": version + 1,
+                "manifest_path": staged,
+                "manifest_size": len(built),
+                "naming_scheme": "V2",
+            }
+            try:
+                self._hook.create_table_version(request)
+            except HoldfastError:
+                if self._is_ours(version + 1):
+                    return
+                self._store.delete([staged])
+            else:
+                return
+        raise OSError("too many conflicts")
+
+    def _newest(self) -> tuple[int, bytes]:
+        found = [version_of(info.path) for info in self._store.list("_versions")]
+        newest = max(version for version in found if version is not None)
+        return newest, self._store.get(version_name(newest).path)
+
+    def _is_ours(self, version: int) -> bool:
+        try:
+            answer = self._hook.describe_table_version({"version": version})
+        except HoldfastError as error:
+            raise OSError("commit result is unknown") from error
+        body = self._store.get(str(answer["version"]["manifest_path"]).lstrip("/"))
+        return read_manifest(body)[1] == self._transaction
+
+
+Maker = Callable[[SimulatedStore, SimulatedCommitStore, CountedIds], Arbiter]
+
+
+def conditional(store: SimulatedStore, _commits: SimulatedCommitStore, ids: CountedIds) -> Arbiter:
+    return ConditionalPut(store, Verdict.ENFORCED, clock=StillClock(), ids=ids, retry=RETRY)
+
+
+def recorded(store: SimulatedStore, commits: SimulatedCommitStore, ids: CountedIds) -> Arbiter:
+    return RecordedDecisions(store, commits, PIN, clock=StillClock(), ids=ids, retry=RETRY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """One row of the table of scenarios."""
+
+    name: str
+    make: Maker
+    marks: Sequence[str] = ("a", "b")
+    honest: bool = True
+    faults: int = 0
+    crashes: int = 0
+    preemptions: int | None = None
+    versions: type[Versions] = Versions
+    operation: type[Operation] = Operation
+
+    def scenario(self) -> Scenario:
+        return Scenario(name=self.name, build=self.build, check=self.check)
+
+    def build(self) -> World:
+        world = World(
+            honest=self.honest,
+            faults=self.faults,
+            crashes=self.crashes,
+            preemptions=self.preemptions,
+        )
+        self._create(world.state)
+        for index, mark in enumerate(self.marks):
+            writer = Writer(self, world, CountedIds(index + 1), mark)
+            world.add(f"{mark}{index}", writer.run)
+        return world
+
+    def _create(self, state: State) -> None:
+        """Put version 1 there, decided, before anybody moves."""
+        ids = CountedIds(77)
+        arbiter = self.make(SimulatedStore(state.apply), SimulatedCommitStore(state.apply), ids)
+        token = ids.token()
+        body = edit_config(manifest_bytes((), "create", ()), {"holdfast.token": token})
+        arbiter.decide(version_name(1), body, token)
+
+    def check(self, world: World, state: State) -> str | None:
+        for actor in world.actors:
+            if actor.error and not isinstance(actor.error, (CommitUnknownError, ConflictError)):
+                return f"STOPPED: {actor.name}: {actor.error}"
+        try:
+            marks = self._read(state)
+        except HoldfastError as error:
+            return f"unreadable: {error}"
+        if len(set(marks)) != len(marks):
+            return f"DOUBLED: {marks}"
+        for outcome, mark in world.acknowledged:
+            if mark not in marks:
+                return f"LOST: {mark}, {outcome}"
+        return None
+
+    def _read(self, state: State) -> tuple[str, ...]:
+        """Read the newest version as a fresh process would."""
+        store = SimulatedStore(state.apply)
+        arbiter = self.make(store, SimulatedCommitStore(state.apply), CountedIds(99))
+        number, newest = 1, arbiter.read(version_name(1))
+        assert newest is not None
+        while (body := arbiter.read(version_name(number + 1))) is not None:
+            number, newest = number + 1, body
+        return read_manifest(newest)[0]
+
+
+class Writer:
+    """Appends one mark under its transaction id, and once more when the outcome is unknown."""
+
+    def __init__(self, table: Table, world: World, ids: CountedIds, mark: str) -> None:
+        self._table = table
+        self._world = world
+        self._ids = ids
+        self._mark = mark
+
+    def run(self) -> None:
+        store, commits = self._world.store(), self._world.commit_store()
+        versions = self._table.versions(
+            store, self._table.make(store, commits, self._ids), "", self._ids
+        )
+        for _ in range(2):
+            try:
+                self._append_once(store, versions)
+            except (CommitUnknownError, UnavailableError):
+                continue
+            return
+
+    def _append_once(self, store: ObjectStore, versions: Versions) -> None:
+        operation = self._table.operation(
+            versions, {}, [parse_txn(("app-" + self._mark, 1))], synced=True
+        )
+        try:
+            with operation.settled():
+                LanceModel(store, operation, self._ids.token()).append(self._mark)
+        except AlreadyAppliedError:
+            self._world.acknowledge("was there", self._mark)
+        except OSError as error:
+            if isinstance(error, HoldfastError):
+                raise
+            raise ConflictError(str(error)) from error
+        else:
+            self._world.acknowledge("appended", self._mark)
+
+
+def fields_of(request: Mapping[str, object]) -> set[str]:
+    """Return which fields of a request carry something."""
+    return {key for key, value in request.items() if value is not None}
+
+
+__all__ = ["LanceModel", "NotFoundError", "Table", "conditional", "fields_of", "recorded"]
