@@ -241,6 +241,20 @@ def test_a_foreign_version_is_refused_and_can_be_accepted(place: Place) -> None:
     assert place.arbiter().decide(version_name(3), *marked()) == Won()
 
 
+def test_versions_that_a_stranger_built_on_ours_are_foreign(place: Place) -> None:
+    body, token = marked()
+    place.arbiter().decide(FIRST, body, token)
+    for number in (2, 3):  # a stock writer carries the token of the version below along
+        place.store.put(version_name(number).path, b"stock, on " + body)
+    for attempt in (
+        lambda: place.arbiter().decide(version_name(4), *marked()),
+        lambda: place.arbiter().read(version_name(3)),
+    ):
+        with pytest.raises(ForeignVersionError) as caught:
+            attempt()
+        assert caught.value.number == 3
+
+
 def test_bytes_changed_behind_our_back_are_noticed(place: Place) -> None:
     place.arbiter().decide(FIRST, *marked())
     place.store.put(FIRST.path, b"changed")

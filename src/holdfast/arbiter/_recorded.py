@@ -370,9 +370,13 @@ class RecordedDecisions(Handle):
         )
 
     def _undecided(self, name: Name, found: bytes) -> HoldfastError:
-        """Explain bytes that no record covers: the commit store forgot, or a stranger wrote."""
+        """Explain bytes that no record covers: the commit store forgot, or a stranger wrote.
+
+        A stranger's bytes carry the token of the decision they were built on, which is still
+        recorded; a forgotten decision carries its own.
+        """
         before = self._object(name.previous) if name.previous else None
-        ours = _marks(found) - _marks(before or b"")
+        ours = _marks(found) - _marks(before or b"") - self._recorded_marks(name)
         error, what = (
             (CommitStoreRegressedError, "the commit store forgot a decision")
             if ours
@@ -386,6 +390,11 @@ class RecordedDecisions(Handle):
             newest_recorded=self.newest(name.series),
             store=self._commit_store.url,
         )
+
+    def _recorded_marks(self, name: Name) -> set[bytes]:
+        """Return the tokens of the newest decisions of a name's series."""
+        entries = self._commit_store.scan(self._series(name), limit=100, newest_first=True)
+        return {decode_record(entry.value).token.encode() for entry in entries}
 
     def _changed(self, name: Name, record: Record, found: bytes) -> HoldfastError:
         """Explain bytes that differ from the record."""
