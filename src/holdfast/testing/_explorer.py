@@ -125,6 +125,7 @@ def explore(
             todo.extend((*schedule, choice) for choice in fresh[1:])
             schedule = (*schedule, fresh[0])
             world.step(fresh[0])
+        world.close()
     report.seconds = time.monotonic() - begun
     return report
 
@@ -182,6 +183,7 @@ def wander(
                 raise Violation(
                     scenario, f"{problem} (seed {seed})", minimise(scenario, tuple(schedule))
                 )
+        world.close()
         report.states += len(schedule)
         report.ends += 1
         if until is not None and time.monotonic() >= until:

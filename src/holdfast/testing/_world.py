@@ -161,6 +161,13 @@ class World:
         if actor.alive:
             self._advance(actor, answer)
 
+    def close(self) -> None:
+        """Let go of the actors; otherwise they wait for the garbage collector."""
+        for actor in self.actors:
+            actor.alive = False
+            actor.task = None
+        self._by_task.clear()
+
     def peek(self, choice: Choice) -> int:
         """Return the `key` that a move would lead to, without making it.
 
