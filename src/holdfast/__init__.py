@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from holdfast.table import (
         CommitResult,
         Table,
+        TableStatus,
+        VersionInfo,
         adopt_table,
         create_table,
         open_table,
@@ -47,7 +49,9 @@ __all__ = [
     "ProbeReport",
     "StorageOptions",
     "Table",
+    "TableStatus",
     "Verdict",
+    "VersionInfo",
     "Won",
     "__version__",
     "adopt_table",

@@ -10,13 +10,15 @@ is there once. Stock pylance reads every version.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import lance
 import pyarrow as pa
-from lance.fragment import write_fragments
+from lance.fragment import FragmentMetadata, write_fragments
 
 from holdfast._clock import Clock, SystemClock
 from holdfast.arbiter import (
@@ -26,13 +28,14 @@ from holdfast.arbiter import (
     create_arbiter,
     open_arbiter,
 )
-from holdfast.commits._appends import Append, Appender
-from holdfast.commits._data import Data, as_reader
+from holdfast.commits._appends import Append, Appender, columns_of
+from holdfast.commits._data import Data, as_reader, read_any
+from holdfast.commits._history import TableStatus, VersionInfo, read_history, read_status
+from holdfast.commits._lance import translated
 from holdfast.commits._operation import TABLE_ID, LongLived, Operation
-from holdfast.commits._versions import Versions
+from holdfast.commits._versions import Versions, address_of
 from holdfast.errors import (
     AlreadyExistsError,
-    HoldfastError,
     InvalidInputError,
     NotFoundError,
 )
@@ -50,7 +53,7 @@ class CommitResult:
 
     Attributes:
         version: the version that holds it.
-        rows: how many rows it added; those of an earlier call when not `applied`.
+        rows: how many rows it added; 0 when not `applied`.
         txn: the transaction id it was made under.
         applied: False when the transaction was in the table already.
         elapsed: seconds.
@@ -66,20 +69,23 @@ class CommitResult:
 class Table:
     """A Lance table that commits through Holdfast. Threads may share it.
 
-    It travels to other processes as its address and options; live handles do not.
+    It travels to other processes as its address and options; live handles do not. Give
+    secrets in them as `env:NAME`, so that they stay at home.
     """
 
     def __init__(
         self,
-        uri: str,
+        uri: str | Path,
         options: StorageOptions,
         store: ObjectStore,
         arbiter: Arbiter,
         *,
+        commit_store: str | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._uri = uri
+        self._uri = address_of(uri, store)
         self._options = options
+        self._commit_store = commit_store
         self._resolved = {key: resolve(key, value) for key, value in options.items()}
         self._store = store
         self._arbiter = arbiter
@@ -91,7 +97,7 @@ class Table:
         return f"Table({self._uri})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (open_table, (self._uri, dict(self._options)))
+        return (_reopen, (self._uri, dict(self._options), self._commit_store))
 
     @property
     def uri(self) -> str:
@@ -113,9 +119,17 @@ class Table:
 
         Use it for everything pylance can do. Do not pickle it: a dataset loses its hook on
         the way to another process. Send this table instead.
+
+        Raises:
+            NotFoundError: there is no such version.
+            UnavailableError: a store gave no answer.
+            CommitStoreRegressedError, ForeignVersionError, CorruptError: the newest version is
+                not the one that was decided.
         """
-        hook: Any = LongLived(self._versions, self._resolved)
-        return lance.dataset(namespace_client=hook, table_id=TABLE_ID, version=version)
+        live = LongLived(self._versions, self._resolved)
+        hook: Any = live
+        with live.settled():
+            return lance.dataset(namespace_client=hook, table_id=TABLE_ID, version=version)
 
     def append(self, data: Data, *, txn: TxnLike | None = None) -> CommitResult:
         """Add rows. They are in the table, durably, when this returns.
@@ -128,35 +142,56 @@ class Table:
             InvalidInputError: no rows, columns that do not fit, a malformed txn.
             CommitUnknownError: the outcome could not be learnt; repeat with the same txn.
             ConflictError: other writers changed the table in a way that excludes this.
+            UnavailableError, PermissionDeniedError: a store did not do its part; nothing was
+                added.
+            CommitStoreRegressedError, ForeignVersionError, CorruptError: the newest version is
+                not the one that was decided; nothing was added.
         """
         begun = self._clock.elapsed()
+        parsed = None if txn is None else parse_txn(txn)
         table = self.dataset()
-        if txn is not None and is_applied(table.config(), parse_txn(txn)):
+        if parsed is not None and is_applied(table.config(), parsed):
             return self._result(table.version, 0, txn, applied=False, begun=begun)
         reader = as_reader(data, table.schema)
-        fragments = write_fragments(reader, table, mode="append")
-        return self.commit(fragments, txn=txn, _begun=begun)
+        with translated(self._uri):
+            fragments = write_fragments(reader, table, mode="append")
+        append = Append(fragments=fragments, txn=parsed, columns=columns_of(table))
+        return self._commit(append, txn, begun)
 
     def commit(
         self,
         fragments: Iterable[Any],  # Any: Lance's FragmentMetadata
         *,
         txn: TxnLike | None = None,
-        _begun: float | None = None,
+        read_version: int | None = None,
     ) -> CommitResult:
         """Append fragments that were written elsewhere, as engines do.
 
+        Args:
+            fragments: what `lance.fragment.write_fragments` returned.
+            txn: makes a repeat harmless: `(app, number)` or a string.
+            read_version: the version for which they were written. Without it they must fit
+                the columns as they are now: an overwrite with others goes unnoticed.
+
         Raises:
-            InvalidInputError: no rows, or a malformed txn.
-            CommitUnknownError, ConflictError: as for `append`.
+            InvalidInputError: no rows, no fragments of this table, or a malformed txn.
+            NotFoundError: a data file is not there (looked for on local disk only).
+            Other errors: as for `append`.
         """
-        begun = self._clock.elapsed() if _begun is None else _begun
+        begun = self._clock.elapsed()
         parsed = None if txn is None else parse_txn(txn)
-        append = Append(fragments=list(fragments), txn=parsed)
+        given = list(fragments)
+        if not all(isinstance(part, FragmentMetadata) for part in given):
+            raise InvalidInputError("fragments are what lance.fragment.write_fragments returns")
+        columns = None if read_version is None else columns_of(self.dataset(read_version))
+        return self._commit(Append(fragments=given, txn=parsed, columns=columns), txn, begun)
+
+    def _commit(self, append: Append, txn: TxnLike | None, begun: float) -> CommitResult:
         if not append.rows:
             raise InvalidInputError("there are no rows to append", table=self._uri)
         done = self._appender.append(append)
-        return self._result(done.version, append.rows, txn, applied=done.applied, begun=begun)
+        rows = append.rows if done.applied else 0
+        return self._result(done.version, rows, txn, applied=done.applied, begun=begun)
 
     def applied(self, txns: Sequence[TxnLike]) -> list[bool]:
         """Tell of each transaction whether the newest version holds it.
@@ -167,6 +202,22 @@ class Table:
         parsed = [parse_txn(txn) for txn in txns]
         config = self.dataset().config()
         return [is_applied(config, txn) for txn in parsed]
+
+    def history(self, limit: int | None = None) -> list[VersionInfo]:
+        """Return the versions, newest first: what, when, by which transactions, decided by whom.
+
+        Raises:
+            InvalidInputError: a limit below 1.
+        """
+        return read_history(self._store, self._arbiter, limit)
+
+    def status(self) -> TableStatus:
+        """Return how the table is doing; reads only.
+
+        Raises:
+            NotFoundError: the table has no version.
+        """
+        return read_status(self._uri, self._store, self._arbiter)
 
     def close(self) -> None:
         """Let go of connections; the table is not used afterwards."""
@@ -180,7 +231,7 @@ class Table:
 
 
 def open_table(
-    uri: str,
+    uri: str | Path,
     storage_options: Mapping[str, str] | None = None,
     *,
     commit_store: str | None = None,
@@ -198,11 +249,12 @@ def open_table(
     """
     options = StorageOptions(storage_options)
     store = open_store(uri, options)
-    return Table(uri, options, store, open_arbiter(uri, options, commit_store=commit_store))
+    arbiter = open_arbiter(uri, options, commit_store=commit_store)
+    return Table(uri, options, store, arbiter, commit_store=commit_store)
 
 
 def create_table(
-    uri: str,
+    uri: str | Path,
     schema: pa.Schema,
     *,
     primary_key: Sequence[str] = (),
@@ -228,22 +280,23 @@ def create_table(
     store = open_store(uri, options)
     _refuse_existing(uri, store)
     arbiter = create_arbiter(uri, options, commit_store=commit_store)
-    table = Table(uri, options, store, arbiter)
+    table = Table(uri, options, store, arbiter, commit_store=commit_store)
     if arbiter.read(version_name(1)) is not None:
         raise AlreadyExistsError("there is a table already: open it", uri=uri)
-    operation = Operation(table._versions, table._resolved)  # noqa: SLF001 - its own maker
+    operation = Operation(table._versions, table._resolved, creates=True)  # noqa: SLF001 - its own maker
     hook: Any = operation
     with operation.settled():
-        lance.write_dataset(
+        made = lance.write_dataset(
             keyed.empty_table(), namespace_client=hook, table_id=TABLE_ID, mode="create"
         )
+        operation.returned(int(made.version))
     if isinstance(arbiter, RecordedDecisions):
         confirm_pin(store, arbiter.pin)
     return table
 
 
 def adopt_table(
-    uri: str,
+    uri: str | Path,
     *,
     commit_store: str | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -262,8 +315,8 @@ def adopt_table(
     """
     options = StorageOptions(storage_options)
     resolved = {key: resolve(key, value) for key, value in options.items()}
-    newest = _newest_plain(uri, resolved)
     store = open_store(uri, options)
+    newest = _newest_plain(store, uri, resolved)
     try:
         store.head(version_name(newest).path)
     except NotFoundError:
@@ -281,10 +334,10 @@ def adopt_table(
         if accept is not None or arbiter.newest(VERSIONS_SERIES) is None:
             arbiter.accept(VERSIONS_SERIES, newest)
         confirm_pin(store, arbiter.pin)
-    return Table(uri, options, store, arbiter)
+    return Table(uri, options, store, arbiter, commit_store=commit_store)
 
 
-def release_table(uri: str, storage_options: Mapping[str, str] | None = None) -> int:
+def release_table(uri: str | Path, storage_options: Mapping[str, str] | None = None) -> int:
     """Give a plain Lance table back: finish what is unfinished, then remove the pin.
 
     Stop all writers first. Returns the newest version.
@@ -302,12 +355,12 @@ def release_table(uri: str, storage_options: Mapping[str, str] | None = None) ->
     store.delete([PIN_PATH])
     arbiter.close()
     resolved = {key: resolve(key, value) for key, value in options.items()}
-    return _newest_plain(uri, resolved)
+    return _newest_plain(store, uri, resolved)
 
 
 def write_table(
     data: Data,
-    uri: str,
+    uri: str | Path,
     *,
     mode: Literal["append", "create"] = "append",
     txn: TxnLike | None = None,
@@ -323,23 +376,36 @@ def write_table(
     """
     if mode not in {"append", "create"}:
         raise InvalidInputError("mode is 'append' or 'create'", mode=repr(mode))
-    if mode == "create":
-        rows = data if not isinstance(data, list) else pa.Table.from_pylist(data)
-        schema = getattr(rows, "schema", None)
-        if not isinstance(schema, pa.Schema):
-            rows = pa.table(rows)
-            schema = rows.schema
-        table = create_table(
-            uri, schema, commit_store=commit_store, storage_options=storage_options
-        )
-        return table.append(rows, txn=txn)
-    table = open_table(uri, storage_options, commit_store=commit_store)
-    return table.append(data, txn=txn)
+    if mode == "append":
+        table = open_table(uri, storage_options, commit_store=commit_store)
+        return table.append(data, txn=txn)
+    if txn is not None:
+        parse_txn(txn)  # before there is a table
+    reader = _with_rows(read_any(data))
+    table = create_table(
+        uri, reader.schema, commit_store=commit_store, storage_options=storage_options
+    )
+    return table.append(reader, txn=txn)
+
+
+def _with_rows(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Return the same stream once it has shown a row."""
+    with translated("data"):
+        first = next((batch for batch in reader if batch.num_rows), None)
+    if first is None:
+        raise InvalidInputError("there are no rows to append")
+    return pa.RecordBatchReader.from_batches(reader.schema, itertools.chain([first], reader))
+
+
+def _reopen(uri: str, options: Mapping[str, str], commit_store: str | None) -> Table:
+    return open_table(uri, options, commit_store=commit_store)
 
 
 def _with_key(schema: pa.Schema, primary_key: Sequence[str]) -> pa.Schema:
     if not isinstance(schema, pa.Schema) or not schema.names:
         raise InvalidInputError("a table needs a pyarrow schema with at least one column")
+    if isinstance(primary_key, str):
+        raise InvalidInputError("a primary key is a list of column names", key=primary_key)
     for name in primary_key:
         if name not in schema.names:
             raise InvalidInputError("the primary key names a column that is not there", key=name)
@@ -350,26 +416,27 @@ def _with_key(schema: pa.Schema, primary_key: Sequence[str]) -> pa.Schema:
     return schema
 
 
-def _refuse_existing(uri: str, store: ObjectStore) -> None:
+def _refuse_existing(uri: str | Path, store: ObjectStore) -> None:
     if store.list("_versions"):
         raise AlreadyExistsError(
             "there is a Lance table already: open it, or adopt it with adopt_table", uri=uri
         )
 
 
-def _newest_plain(uri: str, resolved: Mapping[str, str]) -> int:
+def _newest_plain(store: ObjectStore, uri: str | Path, resolved: Mapping[str, str]) -> int:
     """Return the newest version as stock Lance sees it."""
-    try:
-        return int(lance.dataset(uri, storage_options=dict(resolved) or None).version)
-    except HoldfastError:
-        raise
-    except (ValueError, OSError) as error:
-        raise NotFoundError("no Lance table is there", uri=uri) from error
+    if not store.list("_versions"):
+        raise NotFoundError("no Lance table is there", uri=uri)
+    address = address_of(uri, store)
+    with translated(address):
+        return int(lance.dataset(address, storage_options=dict(resolved) or None).version)
 
 
 __all__ = [
     "CommitResult",
     "Table",
+    "TableStatus",
+    "VersionInfo",
     "adopt_table",
     "create_table",
     "open_table",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast._version import __version__
-from holdfast.cli import _pin, _probe, _store
+from holdfast.cli import _pin, _probe, _store, _table, _upkeep
 from holdfast.cli._arguments import Parser
 from holdfast.cli._output import MEANINGS, Exit, print_error
 from holdfast.errors import HoldfastError
@@ -63,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _table.add(verbs)
+    _upkeep.add(verbs)
     _probe.add(verbs)
     _store.add(verbs)
     _pin.add(verbs)

@@ -27,7 +27,7 @@ class Exit(IntEnum):
 
 MEANINGS: Mapping[Exit, str] = {
     Exit.OK: "done; a probed store enforced put-if-absent; a checked commit store is fit",
-    Exit.UNFIT: "the probe or check found the store unfit to decide",
+    Exit.UNFIT: "the probe, check or doctor found something wrong",
     Exit.USAGE: "wrong usage, options or input, or a missing extra",
     Exit.NOT_FOUND: "the table, bucket, database or schema is not there",
     Exit.PERMISSION: "credentials refused, or a read-only place",

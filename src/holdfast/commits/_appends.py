@@ -17,16 +17,31 @@ from holdfast.commits._group import GroupCommit, Ticket
 from holdfast.commits._operation import TABLE_ID, AlreadyAppliedError, Operation
 from holdfast.commits._queue import Queue
 from holdfast.commits._versions import Versions
-from holdfast.errors import CommitUnknownError, HoldfastError
+from holdfast.errors import ConflictError, ErrorKind, InvalidInputError
 from holdfast.txn import Txn
+
+# Errors that one append may bring upon its group; all others would meet every append alike.
+_OF_ONE = {
+    ErrorKind.CONFLICT,
+    ErrorKind.INTERNAL,
+    ErrorKind.INVALID_INPUT,
+    ErrorKind.NOT_FOUND,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
-    """What one caller wants to add."""
+    """What one caller wants to add.
+
+    Attributes:
+        fragments: where the rows are.
+        txn: what makes a repeat harmless.
+        columns: the columns that the fragments were written for; None when not known.
+    """
 
     fragments: Sequence[Any]  # Any: Lance's FragmentMetadata, which ships no types
     txn: Txn | None = None
+    columns: Mapping[int, str] | None = None
 
     @property
     def rows(self) -> int:
@@ -37,6 +52,11 @@ class Append:
     def files(self) -> list[str]:
         """Return the data files, as paths in the table."""
         return [f"data/{file.path}" for part in self.fragments for file in part.files]
+
+    @property
+    def fields(self) -> set[int]:
+        """Return the ids of the columns that are in the files."""
+        return {i for part in self.fragments for file in part.files for i in file.fields if i >= 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +84,9 @@ class Appender:
 
         Raises:
             CommitUnknownError: the outcome could not be learnt; repeat with the same txn.
-            ConflictError: other writers were faster, again and again.
+            ConflictError: other writers were faster, again and again, or changed the columns.
+            InvalidInputError: the fragments do not belong to this table.
+            NotFoundError: a data file is not there.
         """
         self._versions.sync(append.files)
         return self._group.submit(append)
@@ -87,7 +109,8 @@ class Appender:
 
     def _fail(self, tickets: Tickets, error: Exception) -> None:
         """Let one bad append not sink the others; but never repeat what may have landed."""
-        if len(tickets) == 1 or isinstance(error, CommitUnknownError):
+        kind = getattr(error, "kind", ErrorKind.COMMIT_UNKNOWN)
+        if len(tickets) == 1 or kind not in _OF_ONE:
             for ticket in tickets:
                 ticket.fail(error)
             return
@@ -101,12 +124,40 @@ class Appender:
         hook: Any = operation  # Any: Lance wants a namespace and gets one by its methods
         with self._queue.turn(), operation.settled():
             table = lance.dataset(namespace_client=hook, table_id=TABLE_ID)
-            lance.LanceDataset.commit(
+            _check_columns(columns_of(table), appends)
+            done = lance.LanceDataset.commit(
                 table, lance.LanceOperation.Append(fragments), read_version=table.version
             )
-        if operation.version is None:
-            raise HoldfastError("Lance reported a commit that nobody decided")
-        return operation.version
+            operation.returned(int(done.version))
+        return int(operation.version or 0)
+
+
+def columns_of(table: lance.LanceDataset) -> dict[int, str]:
+    """Return the type of every column and nested column of a table, by its field id."""
+    found: dict[int, str] = {}
+    waiting: list[Any] = list(table.lance_schema.fields())  # Any: the stubs lack `to_arrow`
+    while waiting:
+        field = waiting.pop()
+        found[int(field.id())] = str(field.to_arrow().type)
+        waiting.extend(field.children())
+    return found
+
+
+def _check_columns(now: Mapping[int, str], appends: Sequence[Append]) -> None:
+    """Refuse fragments that the table would misread.
+
+    Lance matches columns by id alone. The ids mean something else after an overwrite with
+    other columns: such a version could not be read.
+    """
+    for append in appends:
+        then = now if append.columns is None else append.columns
+        if all(i in now and now[i] == then.get(i) for i in append.fields):
+            continue
+        if append.columns is None:
+            raise InvalidInputError("the fragments have columns that the table does not have")
+        raise ConflictError(
+            "the table's columns changed since these rows were written: append them again"
+        )
 
 
 def _distinct(tickets: Tickets) -> list[Ticket[Append, Appended]]:

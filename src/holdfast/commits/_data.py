@@ -28,7 +28,7 @@ def as_reader(data: Data, schema: pa.Schema) -> pa.RecordBatchReader:
     Raises:
         InvalidInputError: it is no data, or its columns do not fit; the difference is said.
     """
-    reader = _open(data, schema)
+    reader = read_any(data, schema)
     problems = differences(reader.schema, schema)
     if problems:
         raise InvalidInputError(
@@ -40,6 +40,8 @@ def as_reader(data: Data, schema: pa.Schema) -> pa.RecordBatchReader:
 
 def differences(given: pa.Schema, wanted: pa.Schema) -> list[str]:
     """Return in words what keeps data of one schema out of a table of another."""
+    if len(set(given.names)) != len(given.names):
+        return ["two columns have the same name"]
     found = [f"unexpected column {n!r}" for n in given.names if n not in wanted.names]
     for field in wanted:
         if field.name not in given.names:
@@ -48,20 +50,37 @@ def differences(given: pa.Schema, wanted: pa.Schema) -> list[str]:
         elif given.field(field.name).type != field.type:
             kind = given.field(field.name).type
             found.append(f"column {field.name!r} is {kind}, the table has {field.type}")
-    if len(set(given.names)) != len(given.names):
-        found.append("two columns have the same name")
     return found
 
 
-def _open(data: Data, schema: pa.Schema) -> pa.RecordBatchReader:
+def _from_rows(rows: list[dict[str, Any]], schema: pa.Schema | None) -> pa.Table:
+    """Return rows as a table; pyarrow would drop what the schema does not name."""
+    names = set(schema.names) if schema else {key for row in rows for key in row}
+    extra = sorted({str(key) for row in rows for key in row if key not in names})
+    if extra:
+        raise InvalidInputError(
+            "the data does not fit the table: "
+            + "; ".join(f"unexpected column {name!r}" for name in extra[:10])
+        )
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def read_any(data: Data, schema: pa.Schema | None = None) -> pa.RecordBatchReader:
+    """Return `data` as a stream of batches; rows as dicts take their types from `schema`.
+
+    Raises:
+        InvalidInputError: it is no data.
+    """
     try:
         if isinstance(data, list):
-            return pa.Table.from_pylist(data, schema=schema).to_reader()
+            return _from_rows(data, schema).to_reader()
         if isinstance(data, pa.RecordBatch):
             return pa.Table.from_batches([data]).to_reader()
         if hasattr(data, "__arrow_c_stream__"):
             return pa.RecordBatchReader.from_stream(data)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except InvalidInputError:
+        raise
+    except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
         raise InvalidInputError(f"the data cannot be read as Arrow: {error}"[:300]) from error
     raise InvalidInputError(
         "data is an Arrow table, batch or stream (pyarrow, polars, duckdb, pandas), or a list "

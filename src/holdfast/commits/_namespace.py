@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -58,8 +59,9 @@ class Namespace:
         self._root = str(root).rstrip("/")
         self._options = StorageOptions(storage_options)
         self._commit_store = commit_store
-        self._lock = threading.Lock()  # guards _tables
+        self._lock = threading.Lock()  # guards _tables and _creating
         self._tables: dict[tuple[int, str], Versions] = {}  # by process and location
+        self._creating: Counter[str] = Counter()  # creations under way, by location
 
     def __repr__(self) -> str:
         return f"Namespace({self._root}, {self._options})"
@@ -82,8 +84,9 @@ class Namespace:
         arbiter = create_arbiter(location, self._options, commit_store=self._commit_store)
         if arbiter.read(version_name(1)) is not None:
             raise AlreadyExistsError("the table exists: use mode='append'", location=location)
-        self._keep(location, arbiter)
-        return self._answer(location)
+        with self._lock:
+            self._creating[location] += 1
+        return self._answer(self._keep(location, arbiter))
 
     def describe_table(self, request: Request) -> TableAnswer:
         """Say where a table is.
@@ -91,18 +94,24 @@ class Namespace:
         Raises:
             NotFoundError: there is none of this name.
         """
-        location = self._location(request)
-        self._versions(location)
-        return self._answer(location)
+        return self._answer(self._versions(self._location(request)))
 
     def create_table_version(self, request: Request) -> dict[str, object]:
         """Decide one version; called by Lance for every commit.
 
         Raises:
             ConflictError: another writer has this version; Lance rebases and tries the next.
+            AlreadyExistsError: it creates a table that another writer created meanwhile.
         """
         fields = _fields(request)
-        return self._versions(self._location(fields)).create(fields)
+        location = self._location(fields)
+        with self._lock:
+            creates = self._creating[location] > 0
+        answer = self._versions(location).create(fields, creates=creates)
+        if int(fields["version"]) == 1:
+            with self._lock:
+                self._creating[location] -= 1
+        return answer
 
     def list_table_versions(self, request: Request) -> dict[str, object]:
         """Return the newest decided version, finished; nothing makes Lance look for itself."""
@@ -127,9 +136,9 @@ class Namespace:
         name = "$".join(_fields(request)["id"] or ())
         return f"{self._root}/{check_name(name.replace('$', '.'), 'a table name')}.lance"
 
-    def _answer(self, location: str) -> TableAnswer:
+    def _answer(self, versions: Versions) -> TableAnswer:
         resolved = {key: resolve(key, value) for key, value in self._options.items()}
-        return TableAnswer(location=location, storage_options=resolved or None)
+        return TableAnswer(location=versions.location, storage_options=resolved or None)
 
     def _versions(self, location: str) -> Versions:
         with self._lock:

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
+from holdfast.commits._lance import meaning_of
 from holdfast.commits._versions import AlreadyAppliedError, Versions
 from holdfast.errors import (
+    AlreadyExistsError,
     CommitUnknownError,
     ConflictError,
     HoldfastError,
-    UnavailableError,
+    NotFoundError,
 )
 from holdfast.txn import Txn
 
@@ -35,18 +37,28 @@ class TableAnswer:
     version: int | None = None
 
 
+class Stationary(dict[str, str]):
+    """Storage options that refuse to travel, and with them every dataset that holds them.
+
+    A pickled pylance dataset silently loses its namespace, and so its hook; what it does
+    pickle are its storage options.
+    """
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError(
+            "this dataset commits through Holdfast and would lose that on its way to another "
+            "process: send the holdfast.Table, or its URI for holdfast.open_table; to read "
+            "only, open the URI there with lance.dataset"
+        )
+
+
 class LongLived:
     """The hook of a dataset handle that a user keeps: every commit of it is decided."""
 
     def __init__(self, versions: Versions, options: Mapping[str, str]) -> None:
         self._versions = versions
-        self._options = dict(options)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError(
-            "this dataset commits through Holdfast and would lose that on its way to another "
-            "process: send the table's URI and open it there with holdfast.open_table"
-        )
+        self._options = Stationary(options)
+        self._trouble: HoldfastError | None = None  # why Lance was told nothing of a version
 
     def namespace_id(self) -> str:
         """Return what tells this table from others."""
@@ -54,7 +66,7 @@ class LongLived:
 
     def describe_table(self, _request: object) -> TableAnswer:
         """Say where the table is."""
-        return TableAnswer(location=self._versions.location, storage_options=self._options or None)
+        return TableAnswer(location=self._versions.location, storage_options=self._options)
 
     declare_table = describe_table
 
@@ -64,15 +76,52 @@ class LongLived:
 
     def list_table_versions(self, _request: object) -> dict[str, object]:
         """Return the newest decided version."""
-        return self._versions.newest()
+        with self._noted():
+            return self._versions.newest()
 
     def describe_table_version(self, request: Mapping[str, Any]) -> dict[str, object]:
         """Return one version."""
-        return self._versions.describe(int(request["version"]))
+        with self._noted():
+            return self._versions.describe(int(request["version"]))
+
+    @contextmanager
+    def settled(self) -> Iterator[None]:
+        """Replace whatever Lance raises by what this hook raised, or by what it means.
+
+        Raises:
+            HoldfastError: the hook refused, or Lance failed.
+        """
+        try:
+            yield
+        except HoldfastError:
+            raise
+        except Exception as error:
+            if self._trouble is None:
+                raise meaning_of(error, self._versions.location) from error
+            raise self._trouble from error
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Keep what went wrong: on its way through Lance an error becomes a mere text."""
+        try:
+            yield
+        except NotFoundError:
+            raise
+        except HoldfastError as error:
+            self._trouble = error
+            raise
 
 
 class Operation(LongLived):
-    """The hook of one commit."""
+    """The hook of one commit.
+
+    Args:
+        versions: the versions of the table.
+        options: storage options with their values.
+        txns: the transactions it applies.
+        synced: the data files it adds are durable already.
+        creates: it makes version 1 or none.
+    """
 
     def __init__(
         self,
@@ -81,23 +130,53 @@ class Operation(LongLived):
         txns: Sequence[Txn] = (),
         *,
         synced: bool = False,
+        creates: bool = False,
     ) -> None:
         super().__init__(versions, options)
         self._txns = txns
         self._synced = synced
+        self._creates = creates
         self.version: int | None = None
         self._verdict: HoldfastError | None = None
 
     def create_table_version(self, request: Mapping[str, Any]) -> dict[str, object]:
         """Decide one version, and remember how it went."""
         self._verdict = None
+        version = int(request["version"])
         try:
-            answer = self._versions.create(request, self._txns, synced=self._synced)
+            answer = self._versions.create(
+                request, self._txns, synced=self._synced, creates=self._creates
+            )
         except HoldfastError as error:
-            self._verdict = error
+            lost = self._creates and isinstance(error, ConflictError)
+            created = AlreadyExistsError("somebody else created the table: open it")
+            self._verdict = created if lost else error
             raise
-        self.version = int(request["version"])
+        except Exception as error:
+            self._verdict = CommitUnknownError(
+                "an unexpected error during the decision: repeat it with the same txn",
+                reason=f"{type(error).__name__}: {error}"[:300],
+            )
+            raise
+        self.version = version
         return answer
+
+    def returned(self, version: int) -> int:
+        """Take note that Lance reports success, and return the version that was made.
+
+        After a lost answer Lance reads the version back through this hook, and reports
+        success when it finds its own transaction there; so that settles the outcome.
+
+        Raises:
+            HoldfastError: the hook knows better.
+        """
+        if self.version is None:
+            if not isinstance(self._verdict, CommitUnknownError):
+                raise self._verdict or CommitUnknownError(
+                    "Lance reports a commit that went past Holdfast", version=version
+                )
+            self.version = version
+        return self.version
 
     @contextmanager
     def settled(self) -> Iterator[None]:
@@ -107,22 +186,17 @@ class Operation(LongLived):
             AlreadyAppliedError: the transactions are in the table.
             CommitUnknownError: the outcome could not be learnt.
             ConflictError: other writers were faster, more often than Lance cares to try.
-            HoldfastError: the hook refused.
+            UnavailableError: a store gave no answer, and nothing was decided.
+            HoldfastError: the hook refused, or Lance failed.
         """
         try:
-            yield
-        except HoldfastError:
-            raise
-        except Exception as error:
+            with super().settled():
+                yield
+        except HoldfastError as error:
             if self.version is not None:
                 return  # decided, and durable: what failed came after
             if self._verdict is None:
                 raise
-            if isinstance(self._verdict, UnavailableError):
-                raise CommitUnknownError(
-                    "a store gave no answer during the commit: repeat it with the same txn",
-                    reason=str(self._verdict),
-                ) from error
             if type(self._verdict) is ConflictError:
                 raise ConflictError(
                     "other writers changed what this commit is based on: read again, rebuild "

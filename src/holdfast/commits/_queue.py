@@ -9,27 +9,23 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import threading
 from collections.abc import Iterator
 
-from holdfast._clock import Clock, SystemClock
-from holdfast._ids import Ids, RandomIds
 from holdfast.formats import QUEUE_PATH
 from holdfast.storage import LocalStore, ObjectStore
 
 _LONGEST_WAIT_SECONDS = 5.0
-_FIRST_NAP_SECONDS = 0.0005
-_LONGEST_NAP_SECONDS = 0.008
 
 
 class Queue:
     """The line in front of one table; empty for tables that are not on local disk."""
 
     def __init__(
-        self, store: ObjectStore, clock: Clock | None = None, ids: Ids | None = None
+        self, store: ObjectStore, *, longest_wait_seconds: float = _LONGEST_WAIT_SECONDS
     ) -> None:
         self._file = store.root / QUEUE_PATH if isinstance(store, LocalStore) else None
-        self._clock = clock or SystemClock()
-        self._ids = ids or RandomIds()
+        self._longest_wait_seconds = longest_wait_seconds
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
@@ -43,15 +39,29 @@ class Queue:
             yield
 
     def _wait(self, fd: int) -> None:
-        until = self._clock.elapsed() + _LONGEST_WAIT_SECONDS
-        nap = _FIRST_NAP_SECONDS
-        while True:
+        """Wait in the kernel, whose line is fair and wakes the next at once.
+
+        Asking again and again is neither: measured with 8 processes, naps of 0.5 to 8 ms
+        gave 0.6 to 0.7 of the turns per second and a 99th percentile 3 to 5 times as long.
+        """
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # `flock` has no time limit, so a thread waits. The turn belongs to both
+            # descriptors: one that comes after we gave up ends when the thread closes its own.
+            waiting = os.dup(fd)
+            waiter = threading.Thread(
+                target=_wait_and_close, args=(waiting,), name="holdfast-queue", daemon=True
+            )
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if self._clock.elapsed() >= until:
-                    return
-                self._clock.sleep(nap * (0.5 + self._ids.jitter()))
-                nap = min(nap * 2, _LONGEST_NAP_SECONDS)
+                waiter.start()
+            except RuntimeError:  # no more threads: go on without a turn
+                os.close(waiting)
             else:
-                return
+                waiter.join(self._longest_wait_seconds)
+
+
+def _wait_and_close(fd: int) -> None:
+    with contextlib.suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    os.close(fd)

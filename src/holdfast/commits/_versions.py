@@ -11,11 +11,13 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter import Arbiter, Lost, RecordedDecisions
 from holdfast.errors import (
+    AlreadyExistsError,
     ConflictError,
     HoldfastError,
     InvalidInputError,
@@ -31,6 +33,7 @@ from holdfast.formats import (
     shown_files,
     version_name,
 )
+from holdfast.formats._transaction import VersionFacts, transaction_path
 from holdfast.storage import LocalStore, ObjectStore
 from holdfast.txn import Txn
 
@@ -46,22 +49,29 @@ class Versions:
     """Decides and describes the versions of one table."""
 
     def __init__(
-        self, store: ObjectStore, arbiter: Arbiter, location: str, ids: Ids | None = None
+        self, store: ObjectStore, arbiter: Arbiter, location: str | Path, ids: Ids | None = None
     ) -> None:
         self.store = store
         self.arbiter = arbiter
-        self.location = location
+        self.location = address_of(location, store)
         self._ids = ids or RandomIds()
         self._durable: set[str] = set()  # what was shown by the last version that we made durable
 
     def create(
-        self, fields: Mapping[str, Any], txns: Sequence[Txn] = (), *, synced: bool = False
+        self,
+        fields: Mapping[str, Any],
+        txns: Sequence[Txn] = (),
+        *,
+        synced: bool = False,
+        creates: bool = False,
     ) -> dict[str, object]:
         """Make a staged manifest the version it wants to be.
 
-        `synced` says that the data files the version adds are durable already.
+        `synced` says that the data files the version adds are durable already, `creates`
+        that somebody here is about to create the table.
 
         Raises:
+            AlreadyExistsError: another writer created the table meanwhile.
             ConflictError: another writer has this version; Lance rebases and asks again.
             AlreadyAppliedError: the version below holds some of `txns`.
             CommitUnknownError: the outcome could not be learnt.
@@ -72,6 +82,9 @@ class Versions:
         name, token = version_name(version), self._ids.token()
         ours = f"{posixpath.dirname(name.path)}/{file}"
         manifest = self.store.get(ours)
+        if creates and version > 1 and _begins(manifest):
+            # A table that appears while Lance creates one would be overwritten, as version 2.
+            raise AlreadyExistsError("somebody else created the table", version=version)
         entries = self._entries(manifest, txns, version)
         self._sync(manifest, data_too=not synced)
         body = edit_config(manifest, {**entries, TOKEN_KEY: token})
@@ -90,9 +103,11 @@ class Versions:
         """Make durable what the version shows and nobody made durable before."""
         if not isinstance(self.store, LocalStore):
             return
-        shown = shown_files(manifest)
-        if not data_too:
-            shown = {path for path in shown if path.startswith("_transactions/")}
+        if data_too:
+            shown = shown_files(manifest)
+        else:  # an append: its commit must not cost more with every fragment there is
+            file = VersionFacts(manifest).transaction_file
+            shown = {transaction_path(file)} if file else set()
         fresh = shown - self._durable
         folders = [path[:-1] for path in fresh if path.endswith("/")]
         files = [path for path in fresh if not path.endswith("/")]
@@ -144,12 +159,22 @@ class Versions:
             )
 
 
+def _begins(manifest: bytes) -> bool:
+    """Tell whether a version was made without reading another: its transaction read none."""
+    return any(path.startswith("_transactions/0-") for path in shown_files(manifest))
+
+
+def address_of(uri: str | Path, store: ObjectStore) -> str:
+    """Return the one spelling of a table's address: no link, no `..`, no slash at the end."""
+    return str(store.root) if isinstance(store, LocalStore) else str(uri).rstrip("/")
+
+
 def _answer(version: int, path: str, size: int) -> dict[str, object]:
     return {"version": {"version": version, "manifest_path": path, "manifest_size": size}}
 
 
 def _store_path(location: str) -> str:
     """Return a table's place as Lance's object store names it: without bucket or first slash."""
-    if "://" in location and not location.startswith("file://"):
+    if "://" in location:
         return location.split("://", 1)[1].partition("/")[2]
-    return location.removeprefix("file://").lstrip("/")
+    return location.lstrip("/")

@@ -40,8 +40,18 @@ def is_applied(config: Mapping[str, str], txn: Txn) -> bool:
 
 
 def applied_here(config: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the transactions that this very version applied."""
-    return tuple(json.loads(config.get(_HERE, "[]")))
+    """Return the transactions that this very version applied.
+
+    Raises:
+        CorruptError: the config's entry cannot be read.
+    """
+    try:
+        found = json.loads(config.get(_HERE, "[]"))
+    except ValueError as error:
+        raise CorruptError("the list of applied transactions cannot be read") from error
+    if not isinstance(found, list) or not all(isinstance(txn, str) for txn in found):
+        raise CorruptError("the list of applied transactions cannot be read")
+    return tuple(found)
 
 
 def record_txns(config: Mapping[str, str], txns: Sequence[Txn]) -> dict[str, str | None]:

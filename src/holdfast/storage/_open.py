@@ -86,6 +86,11 @@ def _split(url: str | Path) -> tuple[str, str]:
         parts = urlsplit(text)
     except ValueError:  # its text repeats the URL
         raise InvalidInputError("this store URL cannot be read") from None
+    if parts.scheme == "s3+ddb":
+        raise InvalidInputError(
+            "a table on s3+ddb:// is decided by Lance's own DynamoDB store: let all its writers "
+            "finish, then give the same table as s3:// (adopt_table), and stop using s3+ddb://"
+        )
     if parts.scheme not in _BACKENDS:
         raise InvalidInputError(
             f"unknown store scheme {parts.scheme!r}{suggestion(parts.scheme, list(_BACKENDS))}; "

@@ -1,0 +1,346 @@
+"""What a version's manifest and a transaction file tell about a commit; read, never written.
+
+A writer puts its transaction under `_transactions/` before it tries to make a version of it,
+so the file is there also when the version never was, or was overwritten. The manifest of a
+version repeats the transaction that made it, or names its file. Only the fields that matter
+here are described to the protobuf runtime.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError, Message
+
+from holdfast.errors import CorruptError
+from holdfast.formats._manifest import TOKEN_KEY, read_config
+
+TRANSACTIONS_FOLDER = "_transactions"
+DATA_FOLDER = "data"
+
+Made: TypeAlias = Any
+"""A message whose class is made at run time."""
+
+_FOOTER = struct.Struct("<QHH4s")
+_LENGTH = struct.Struct("<I")
+_MAGIC = b"LANC"
+_SUFFIX = ".txn"
+
+# Lance's operations in the order of their field numbers, from 100.
+_OPERATIONS = (
+    "Append",
+    "Delete",
+    "Overwrite",
+    "CreateIndex",
+    "Rewrite",
+    "Merge",
+    "Restore",
+    "ReserveFragments",
+    "Update",
+    "Project",
+    "UpdateConfig",
+    "DataReplacement",
+    "UpdateMemWalState",
+    "Clone",
+    "UpdateBases",
+    "DataOverlay",
+)
+_FIRST_OPERATION = 100
+_DESCRIBED = frozenset({"Append", "Delete", "Rewrite", "Update"})
+
+# name -> fields: (name, number, type). `*` repeats, `<M` is a message.
+_MESSAGES: Mapping[str, tuple[tuple[str, int, str], ...]] = {
+    "Time": (("seconds", 1, "int64"), ("nanos", 2, "int32")),
+    "Field": (
+        ("id", 3, "int32"),
+        ("parent_id", 4, "int32"),
+        ("nullable", 6, "bool"),
+    ),
+    "DataFile": (
+        ("path", 1, "string"),
+        ("fields", 2, "*int32"),
+        ("column_indices", 3, "*int32"),
+        ("file_major_version", 4, "uint32"),
+        ("file_minor_version", 5, "uint32"),
+        ("file_size_bytes", 6, "uint64"),
+        ("base_id", 7, "uint32"),
+    ),
+    "DeletionFile": (("num_deleted_rows", 4, "uint64"),),
+    "DataFragment": (
+        ("id", 1, "uint64"),
+        ("files", 2, "*<DataFile"),
+        ("deletion_file", 3, "<DeletionFile"),
+        ("physical_rows", 4, "uint64"),
+    ),
+    "Manifest": (
+        ("fields", 1, "*<Field"),
+        ("fragments", 2, "*<DataFragment"),
+        ("version", 3, "uint64"),
+        ("timestamp", 7, "<Time"),
+        ("transaction_file", 12, "string"),
+        ("transaction_section", 23, "uint64"),
+    ),
+    "Append": (("fragments", 1, "*<DataFragment"),),
+    "Delete": (
+        ("updated_fragments", 1, "*<DataFragment"),
+        ("deleted_fragment_ids", 2, "*uint64"),
+    ),
+    "RewriteGroup": (("old_fragments", 1, "*<DataFragment"),),
+    "Rewrite": (("old_fragments", 1, "*<DataFragment"), ("groups", 3, "*<RewriteGroup")),
+    "Update": (
+        ("removed_fragment_ids", 1, "*uint64"),
+        ("updated_fragments", 2, "*<DataFragment"),
+    ),
+    "Other": (),
+    "Transaction": (
+        ("read_version", 1, "uint64"),
+        ("uuid", 2, "string"),
+        *(
+            (name, number, f"<{name}" if name in _DESCRIBED else "<Other")
+            for number, name in enumerate(_OPERATIONS, _FIRST_OPERATION)
+        ),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFileEntry:
+    """One data file as a transaction lists it; `path` is below the folder `data`."""
+
+    path: str
+    fields: tuple[int, ...]
+    column_indices: tuple[int, ...]
+    major: int
+    minor: int
+    size: int | None
+    base_id: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FragmentEntry:
+    """One fragment as a transaction lists it."""
+
+    id: int
+    rows: int
+    files: tuple[DataFileEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """One commit as its writer meant it.
+
+    Attributes:
+        uuid: what tells it from others.
+        read_version: the version it was built on.
+        operation: Lance's word for it; `Unknown` for one that is newer than this code.
+        added: the fragments of an append.
+        touched: ids of the fragments that it changes or removes, as far as it lists them.
+        consumed: data files, below `data`, that a rewrite replaced by others.
+    """
+
+    uuid: str
+    read_version: int
+    operation: str
+    added: tuple[FragmentEntry, ...]
+    touched: frozenset[int]
+    consumed: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldEntry:
+    """One column of a version's schema, or a part of one."""
+
+    id: int
+    parent_id: int
+    nullable: bool
+
+
+class VersionFacts:
+    """What the manifest of one version tells; fragments are looked at only when asked for."""
+
+    def __init__(self, manifest: bytes) -> None:
+        """Read it.
+
+        Raises:
+            CorruptError: these bytes are no manifest.
+        """
+        self._message, section = _parse_manifest(manifest)
+        self.config = read_config(manifest)
+        self.transaction = None if section is None else _transaction(section)
+        self.transaction_file: str | None = self._message.transaction_file or None
+
+    @property
+    def version(self) -> int:
+        """Return the version."""
+        return int(self._message.version)
+
+    @property
+    def time(self) -> datetime:
+        """Return when its writer made it, by that machine's clock."""
+        stamp = self._message.timestamp
+        begun = datetime.fromtimestamp(0, UTC) + timedelta(seconds=stamp.seconds)
+        return begun + timedelta(microseconds=stamp.nanos // 1000)
+
+    @property
+    def rows(self) -> int:
+        """Count the rows that it shows."""
+        return sum(
+            part.physical_rows - part.deletion_file.num_deleted_rows
+            for part in self._message.fragments
+        )
+
+    @property
+    def fragments(self) -> int:
+        """Count its fragments."""
+        return len(self._message.fragments)
+
+    @property
+    def token(self) -> str | None:
+        """Return the mark of the decision that the config speaks of; stock writers carry it on."""
+        return self.config.get(TOKEN_KEY)
+
+    @property
+    def fields(self) -> tuple[FieldEntry, ...]:
+        """Return the schema."""
+        return tuple(
+            FieldEntry(id=field.id, parent_id=field.parent_id, nullable=field.nullable)
+            for field in self._message.fields
+        )
+
+    def data_files(self) -> Iterator[tuple[str, int]]:
+        """Yield each data file, as a path in this table, with its fragment's id.
+
+        Files of a table that this one was cloned from are left out.
+        """
+        for part in self._message.fragments:
+            for file in part.files:
+                if not file.HasField("base_id"):
+                    yield data_path(file.path), part.id
+
+
+def decode_transaction(body: bytes) -> Transaction:
+    """Return the transaction behind the bytes of a transaction file.
+
+    Raises:
+        CorruptError: they are none.
+    """
+    try:
+        message: Any = _classes()["Transaction"]()
+        message.ParseFromString(body)
+    except DecodeError as error:
+        raise CorruptError("these bytes are no Lance transaction", size=len(body)) from error
+    if not message.uuid:
+        raise CorruptError("these bytes are no Lance transaction", size=len(body))
+    return _transaction(message)
+
+
+def is_transaction_path(path: str) -> bool:
+    """Tell whether an object of a table is a transaction file."""
+    return path.startswith(f"{TRANSACTIONS_FOLDER}/") and path.endswith(_SUFFIX)
+
+
+def transaction_path(file: str) -> str:
+    """Return where the transaction file is that a manifest names."""
+    return f"{TRANSACTIONS_FOLDER}/{file}"
+
+
+def data_path(file: str) -> str:
+    """Return where a data file is that a manifest or transaction lists."""
+    return f"{DATA_FOLDER}/{file}"
+
+
+def _transaction(message: Made) -> Transaction:
+    found = [name for name in _OPERATIONS if message.HasField(name)]
+    operation = found[0] if found else "Unknown"
+    body = getattr(message, operation, None)
+    replaced = _replaced(operation, body)
+    touched = {part.id for part in replaced}
+    touched.update(getattr(body, "deleted_fragment_ids", ()))
+    touched.update(getattr(body, "removed_fragment_ids", ()))
+    touched.update(part.id for part in getattr(body, "updated_fragments", ()))
+    added = body.fragments if operation == "Append" and body is not None else ()
+    return Transaction(
+        uuid=message.uuid,
+        read_version=message.read_version,
+        operation=operation,
+        added=tuple(_fragment(part) for part in added),
+        touched=frozenset(touched),
+        consumed=frozenset(file.path for part in replaced for file in part.files),
+    )
+
+
+def _replaced(operation: str, body: Made) -> list[Made]:
+    """Return the fragments that a rewrite put others in place of."""
+    if operation != "Rewrite":
+        return []
+    return [*body.old_fragments, *(part for group in body.groups for part in group.old_fragments)]
+
+
+def _fragment(part: Made) -> FragmentEntry:
+    files = tuple(
+        DataFileEntry(
+            path=file.path,
+            fields=tuple(file.fields),
+            column_indices=tuple(file.column_indices),
+            major=file.file_major_version,
+            minor=file.file_minor_version,
+            size=file.file_size_bytes or None,
+            base_id=file.base_id if file.HasField("base_id") else None,
+        )
+        for file in part.files
+    )
+    return FragmentEntry(id=part.id, rows=part.physical_rows, files=files)
+
+
+def _parse_manifest(manifest: bytes) -> tuple[Any, Any]:
+    """Return the manifest's message, and its transaction's if it is inside."""
+    try:
+        start, _, _, magic = _FOOTER.unpack_from(manifest, len(manifest) - _FOOTER.size)
+        if magic != _MAGIC:
+            raise ValueError(magic)
+        message: Any = _section(manifest, start, "Manifest")
+        inside = message.HasField("transaction_section")
+        section = _section(manifest, message.transaction_section, "Transaction") if inside else None
+    except (struct.error, ValueError, OverflowError, DecodeError) as error:
+        raise CorruptError("these bytes are no Lance manifest", size=len(manifest)) from error
+    return message, section
+
+
+def _section(manifest: bytes, start: int, kind: str) -> Message:
+    (length,) = _LENGTH.unpack_from(manifest, start)
+    end = start + _LENGTH.size + length
+    if end > len(manifest) - _FOOTER.size:
+        raise ValueError(end)
+    message = _classes()[kind]()
+    message.ParseFromString(manifest[start + _LENGTH.size : end])
+    return message
+
+
+@functools.cache
+def _classes() -> Mapping[str, type[Message]]:
+    """Make message classes for the fields that matter here."""
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(
+        name="holdfast/transaction.proto", package="holdfast.transaction", syntax="proto2"
+    )
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for label, number, kind in fields:
+            made = message.field.add(name=label, number=number)
+            repeated = kind.startswith("*")
+            made.label = field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL
+            if "<" in kind:
+                made.type = field.TYPE_MESSAGE
+                made.type_name = f".{file.package}.{kind.lstrip('*<')}"
+            else:
+                made.type = getattr(field, f"TYPE_{kind.lstrip('*').upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    found = {name: pool.FindMessageTypeByName(f"{file.package}.{name}") for name in _MESSAGES}
+    return {name: message_factory.GetMessageClass(it) for name, it in found.items()}

@@ -1,0 +1,24 @@
+"""Look after tables: what is wrong with one, and what was lost of it.
+
+diagnosis = doctor("s3://bucket/events.lance")
+for finding in diagnosis.findings:
+    print(finding.severity, finding.what, finding.advice)
+rescue("s3://bucket/events.lance", ids="all", confirm=True)
+"""
+
+from holdfast.upkeep._candidates import Candidate, Doubt
+from holdfast.upkeep._doctor import Diagnosis, Finding, FindingKind, Severity, doctor
+from holdfast.upkeep._rescue import Rescued, RescueResult, rescue
+
+__all__ = [
+    "Candidate",
+    "Diagnosis",
+    "Doubt",
+    "Finding",
+    "FindingKind",
+    "RescueResult",
+    "Rescued",
+    "Severity",
+    "doctor",
+    "rescue",
+]

@@ -1,0 +1,200 @@
+"""Everything a table's files tell, read once: versions, transactions, objects.
+
+Transactions are listed before versions: a commit that lands in between is found among the
+versions, so that it does not look lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from holdfast.commits._history import (
+    Records,
+    in_parallel,
+    list_versions,
+    read_version,
+    require_versions,
+    transaction_of,
+)
+from holdfast.errors import CorruptError, InvalidInputError, NotFoundError
+from holdfast.formats import version_name
+from holdfast.formats._transaction import (
+    Transaction,
+    VersionFacts,
+    data_path,
+    decode_transaction,
+    is_transaction_path,
+)
+from holdfast.storage import ObjectInfo, ObjectStore
+
+Progress = Callable[[int, int], None]
+"""Called with how many objects were read, and how many there are."""
+
+_LOOKS_AGAIN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A transaction file and what it says."""
+
+    transaction: Transaction
+    info: ObjectInfo
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return the data files that an append brings, as paths in the table."""
+        added = self.transaction.added
+        return tuple(data_path(file.path) for part in added for file in part.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What is kept of one version after its manifest was read.
+
+    Attributes:
+        transaction: the commit that made it; None when nothing tells any more.
+        token: the mark of the decision that its config speaks of.
+        as_decided: whether its bytes are those of its record; None without a record.
+        shows: of the files that were asked for, those it shows, with their fragment's id.
+    """
+
+    transaction: Transaction | None
+    token: str | None
+    as_decided: bool | None
+    shows: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """A table as its files tell.
+
+    Attributes:
+        objects: all objects, by path.
+        written: the transaction files.
+        traces: the versions.
+        unreadable: objects that are not what they should be.
+        gap: the highest version that is gone: which commits made those up to it is not known.
+        version: the newest version.
+        newest: what its manifest tells.
+        manifest: its bytes.
+    """
+
+    objects: Mapping[str, ObjectInfo]
+    written: tuple[Written, ...]
+    traces: Mapping[int, Trace]
+    unreadable: tuple[str, ...]
+    gap: int
+    version: int
+    newest: VersionFacts
+    manifest: bytes
+
+    @property
+    def shown(self) -> set[str]:
+        """Return the data files that the newest version shows."""
+        return {path for path, _ in self.newest.data_files()}
+
+
+def survey(store: ObjectStore, records: Records | None, progress: Progress | None = None) -> Survey:
+    """Read a table's transactions and versions; changes nothing.
+
+    Raises:
+        NotFoundError: no Lance table is there.
+        InvalidInputError: it has the old manifest names.
+        CorruptError: its newest manifest cannot be read.
+    """
+    objects = {info.path: info for info in store.list()}
+    paths = [path for path in objects if is_transaction_path(path)]
+    return _Surveyor(store, records, progress or _silent).read(objects, paths)
+
+
+class _Surveyor:
+    def __init__(self, store: ObjectStore, records: Records | None, progress: Progress) -> None:
+        self._store = store
+        self._records = records
+        self._progress = progress
+        self._unreadable: list[str] = []
+
+    def read(self, objects: Mapping[str, ObjectInfo], paths: list[str]) -> Survey:
+        numbers = self._versions()
+        total = len(paths) + len(numbers)
+        written = []
+        for count, (path, transaction) in enumerate(in_parallel(self._written, paths), 1):
+            self._progress(count, total)
+            if transaction is not None:
+                written.append(Written(transaction=transaction, info=objects[path]))
+        asked = {file for one in written for file in one.files}
+        _, manifest = self._newest(numbers)
+        asked -= {path for path, _ in VersionFacts(manifest).data_files()}
+        traces: dict[int, Trace] = {}
+        for _ in range(_LOOKS_AGAIN):
+            missing = sorted(set(numbers) - set(traces), reverse=True)
+            for trace in in_parallel(lambda number: self._trace(number, asked), missing):
+                traces.update(trace)
+                self._progress(min(total, len(paths) + len(traces)), total)
+            numbers = self._versions()
+            if max(numbers) in traces:
+                break
+        version, manifest = self._newest(sorted(traces))
+        return Survey(
+            objects=objects,
+            written=tuple(written),
+            traces=traces,
+            unreadable=tuple(self._unreadable),
+            gap=max(set(range(version)) - set(traces), default=0),
+            version=version,
+            newest=VersionFacts(manifest),
+            manifest=manifest,
+        )
+
+    def _versions(self) -> list[int]:
+        """Return what is there or decided to be there."""
+        decided = self._records.found if self._records else {}
+        listed = list_versions(self._store) if decided else require_versions(self._store)
+        return sorted({*listed, *decided})
+
+    def _newest(self, numbers: Iterable[int]) -> tuple[int, bytes]:
+        """Return the newest version that can be read."""
+        for number in sorted(numbers, reverse=True):
+            body = self._body(number)
+            if body is not None:
+                return number, body
+        raise NotFoundError("no version of the table is there", location=self._store.location)
+
+    def _body(self, version: int) -> bytes | None:
+        record = self._records.found.get(version) if self._records else None
+        return read_version(self._store, version, record)
+
+    def _written(self, path: str) -> tuple[str, Transaction | None]:
+        try:
+            return path, decode_transaction(self._store.get(path))
+        except NotFoundError:  # collected meanwhile
+            return path, None
+        except (CorruptError, InvalidInputError):
+            self._unreadable.append(path)
+            return path, None
+
+    def _trace(self, version: int, asked: set[str]) -> dict[int, Trace]:
+        body = self._body(version)
+        if body is None:
+            return {}
+        try:
+            facts = VersionFacts(body)
+        except CorruptError:
+            self._unreadable.append(version_name(version).path)
+            return {}
+        record = self._records.found.get(version) if self._records else None
+        # A search in the bytes is quick, and most versions show none of these files.
+        hit = any(path.rpartition("/")[2].encode() in body for path in asked)
+        shows = {path: part for path, part in facts.data_files() if path in asked} if hit else {}
+        trace = Trace(
+            transaction=transaction_of(self._store, facts),
+            token=facts.token,
+            as_decided=None if record is None else record.matches(body),
+            shows=shows,
+        )
+        return {version: trace}
+
+
+def _silent(_done: int, _total: int) -> None:
+    """Report nothing."""

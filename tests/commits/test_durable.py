@@ -1,0 +1,107 @@
+"""On local disk every file that a version shows is fsynced before the version is decided."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from commits.table_worker import Place, rows
+from holdfast.arbiter import RecordedDecisions
+from holdfast.formats import version_of
+from holdfast.table import Table
+
+
+def merge(table: Table) -> None:
+    by_id = table.dataset().merge_insert("id")
+    by_id.when_matched_update_all().when_not_matched_insert_all().execute(rows(1, 500))
+
+
+OPERATIONS: dict[str, Callable[[Table], object]] = {
+    "append": lambda t: t.append(rows(100), txn="once"),
+    "insert": lambda t: t.dataset().insert(rows(101)),
+    "merge_insert": merge,
+    "delete": lambda t: t.dataset().delete("id = 2"),
+    "update": lambda t: t.dataset().update({"text": "'new'"}, where="id = 3"),
+    "compaction": lambda t: t.dataset().optimize.compact_files(),
+    "scalar index": lambda t: t.dataset().create_scalar_index("id", "BTREE"),
+    "text index": lambda t: t.dataset().create_scalar_index("text", "INVERTED"),
+    "add_columns": lambda t: t.dataset().add_columns({"double": "id * 2"}),
+    "overwrite": lambda t: t.dataset().insert(rows(9), mode="overwrite"),
+}
+
+
+class Disk:
+    """What happened to the files of a table, in order."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.events: list[tuple[str, str]] = []
+
+    def note(self, what: str, path: str) -> None:
+        if path == str(self.root) or path.startswith(f"{self.root}/"):
+            self.events.append((what, os.path.relpath(path, self.root)))
+
+    def files(self) -> set[str]:
+        found = (file for file in self.root.rglob("*") if file.is_file())
+        return {
+            path
+            for path in (str(file.relative_to(self.root)) for file in found)
+            if not path.startswith(("_holdfast/", "_versions/"))
+        }
+
+    def decided_at(self) -> int:
+        """Return when the version was decided; compaction decides two, the last shows its files."""
+        return max(i for i, (what, _) in enumerate(self.events) if what == "decided")
+
+
+@pytest.fixture(params=[None, "sqlite"], ids=["conditional put", "commit store"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(uri=str(tmp_path / "t.lance"), commit_store=request.param)
+
+
+@pytest.fixture
+def disk(place: Place, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    disk = Disk(Path(place.uri))
+    fsync, link, claim = os.fsync, os.link, RecordedDecisions._claim
+
+    def noted_fsync(fd: int) -> None:
+        fsync(fd)
+        disk.note("fsync", os.readlink(f"/proc/self/fd/{fd}"))
+
+    def noted_link(source: str, target: str) -> None:
+        if version_of(os.path.relpath(target, disk.root)) and place.commit_store is None:
+            disk.note("decided", target)
+        link(source, target)
+
+    def noted_claim(self: RecordedDecisions, *args: Any) -> Any:
+        disk.note("decided", str(disk.root))
+        return claim(self, *args)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "link", noted_link)
+    monkeypatch.setattr(RecordedDecisions, "_claim", noted_claim)
+    return disk
+
+
+@pytest.mark.requirement("C2")
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_files_are_durable_before_they_are_shown(place: Place, disk: Disk, operation: str) -> None:
+    table = place.create()
+    for first in (0, 10, 20):
+        table.append(pa.concat_tables([rows(n) for n in range(first, first + 10)]))
+    before = disk.files()
+    disk.events.clear()
+    OPERATIONS[operation](place.open())
+    made = disk.files() - before
+    assert made
+    synced = [path for what, path in disk.events[: disk.decided_at()] if what == "fsync"]
+    assert made <= set(synced)
+    for folder in {os.path.dirname(path) for path in made}:  # noqa: PTH120
+        files = [path for path in made if os.path.dirname(path) == folder]  # noqa: PTH120
+        named = len(synced) - synced[::-1].index(folder)  # the folder's last fsync
+        assert all(synced.index(path) < named for path in files)

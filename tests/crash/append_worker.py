@@ -1,0 +1,76 @@
+"""A process that appends one row to a table, and kills itself at a chosen storage call.
+
+Counted are the calls of the object store and the commit store, and the writing of
+fragments. Started through a fork server that has imported Lance but never used it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+
+import holdfast.table
+from crash.worker import DyingPort, Run, _note
+from holdfast.arbiter import (
+    Arbiter,
+    ConditionalPut,
+    RecordedDecisions,
+    Verdict,
+    connect_commit_store,
+    read_pin,
+)
+from holdfast.options import StorageOptions
+from holdfast.storage import LocalStore
+from holdfast.table import Table
+
+CALLS = ("get", "head", "put", "put_if_absent", "list", "copy", "delete", "sync")
+
+
+def rows(mark: str) -> pa.Table:
+    return pa.table({"mark": [mark]})
+
+
+def marks_in(uri: str) -> list[str]:
+    """Return what stock pylance reads."""
+    return sorted(lance.dataset(uri).to_table()["mark"].to_pylist())
+
+
+class DyingLocalStore(LocalStore):
+    """A local store whose calls are counted; it stays one, since Holdfast fsyncs only those."""
+
+    def __init__(self, root: Path, port: DyingPort) -> None:
+        super().__init__(root)
+        for name in CALLS:
+            setattr(self, name, port._counted(name, getattr(self, name)))
+
+
+def append(run: Run) -> None:
+    """Append the mark under its transaction; note the acknowledgement the moment it is given."""
+    calls: list[str] = []
+    table = make_table(run, calls)
+    written: Callable[..., Any] = holdfast.table.write_fragments
+    port = DyingPort(None, calls, run)
+    holdfast.table.write_fragments = port._counted("write_fragments", written)
+    table.append(rows(run.mark), txn=run.mark)
+    _note(Path(run.acks), {"mark": run.mark})
+    if run.calls_to:
+        Path(run.calls_to).write_text(json.dumps(calls))
+
+
+def make_table(run: Run, calls: list[str]) -> Table:
+    root = Path(run.url)
+    store = DyingLocalStore(root, DyingPort(None, calls, run))
+    pin = read_pin(LocalStore(root))
+    assert pin is not None
+    arbiter: Arbiter
+    if run.commit_store is None:
+        arbiter = ConditionalPut(store, Verdict.ENFORCED, pin=pin)
+    else:
+        counted: Any = DyingPort(connect_commit_store(run.commit_store), calls, run)
+        arbiter = RecordedDecisions(store, counted, pin, inline_bytes=run.inline_bytes)
+    return Table(run.url, StorageOptions(), store, arbiter)

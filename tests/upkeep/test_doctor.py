@@ -1,0 +1,469 @@
+"""Every kind of finding, produced and found; and a healthy table without any."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import lance
+import pytest
+
+import holdfast
+from holdfast.arbiter import Key, RecordedDecisions, open_arbiter
+from holdfast.errors import CorruptError, InvalidInputError, NotFoundError
+from holdfast.formats import Record, encode_record, make_record, version_name
+from holdfast.storage import open_store
+from holdfast.upkeep import Candidate, Diagnosis, Doubt, Finding, FindingKind, Severity, doctor
+from holdfast.upkeep._candidates import _doubt
+from holdfast.upkeep._survey import survey
+from upkeep.stock import append, ids_in, lose, lose_after_showing, rows, take_away
+
+TOKEN = "hf-" + "7" * 32
+Tables = pytest.mark.parametrize(
+    "kind", ["plain", None, "sqlite"], ids=["plain", "condition", "commit store"]
+)
+
+
+def files_in(folder: str) -> dict[str, int]:
+    found = (p for p in Path(folder).rglob("*") if p.is_file() and "commits.db" not in p.name)
+    return {str(p): p.stat().st_mtime_ns for p in found}
+
+
+def examine(uri: str) -> Diagnosis:
+    before = files_in(uri)
+    found = doctor(uri)
+    assert files_in(uri) == before, "doctor changed something"
+    return found
+
+
+def only(uri: str, kind: FindingKind) -> Finding:
+    (finding,) = examine(uri).findings
+    assert finding.kind is kind
+    assert finding.what
+    assert finding.advice
+    return finding
+
+
+def candidate_in(uri: str) -> Candidate:
+    (candidate,) = examine(uri).candidates
+    return candidate
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> str:
+    uri = str(tmp_path / "t.lance")
+    append(uri, None, 0, mode="create")
+    return uri
+
+
+@pytest.fixture
+def tied(tmp_path: Path) -> holdfast.Table:
+    table = holdfast.create_table(str(tmp_path / "t.lance"), rows(0).schema, commit_store="sqlite")
+    table.append(rows(1), txn="one")
+    return table
+
+
+def decide(table: holdfast.Table, version: int, *, inline: bool) -> tuple[Record, bytes]:
+    """Put a record of a version, and nothing else, as a writer does that dies then."""
+    arbiter = open_arbiter(table.uri)
+    assert isinstance(arbiter, RecordedDecisions)
+    body = Path(table.uri, version_name(version - 1).path).read_bytes()
+    record = make_record(version_name(version).path, body, TOKEN, after=None, inline=inline)
+    key = Key(f"{arbiter.pin.table_id}/versions", version)
+    arbiter._commit_store.put_if_absent(key, encode_record(record))
+    arbiter.close()
+    return record, body
+
+
+# Healthy tables
+
+
+@Tables
+def test_a_busy_table_is_healthy(tmp_path: Path, kind: str | None) -> None:
+    uri = str(tmp_path / "t.lance")
+    if kind == "plain":
+        append(uri, None, *range(20), mode="create")
+        dataset = lance.dataset(uri)
+    else:
+        table = holdfast.create_table(uri, rows(0).schema, commit_store=kind)
+        table.append(rows(*range(20)), txn="first")
+        dataset = table.dataset()
+    for number in range(20, 24):
+        lance.write_dataset(rows(number), dataset, mode="append")
+    dataset.delete("id < 5")
+    dataset.delete("id = 22")
+    dataset.update({"id": "id + 100"}, where="id = 21")
+    dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(
+        rows(7, 300)
+    )
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.add_columns({"double": "id * 2"})
+    dataset.optimize.compact_files()
+    dataset.drop_columns(["double"])
+    older: Any = dataset.checkout_version(3)
+    older.restore()
+    dataset = lance.dataset(uri) if kind == "plain" else table.dataset()
+    lance.write_dataset(rows(1), dataset, mode="overwrite")
+    dataset = lance.dataset(uri) if kind == "plain" else table.dataset()
+    lance.write_dataset(rows(2), dataset, mode="append")
+    found = examine(uri)
+    assert found.findings == ()
+    assert found.healthy
+    assert found.arbiter == {"plain": None, None: "conditional-put"}.get(kind, "commit-store")
+    assert found.version == found.versions == lance.dataset(uri).version
+    assert found.transactions == found.versions
+    assert found.elapsed > 0
+
+
+@Tables
+def test_a_table_whose_old_versions_are_gone_is_healthy(tmp_path: Path, kind: str | None) -> None:
+    uri = str(tmp_path / "t.lance")
+    if kind == "plain":
+        append(uri, None, 0, mode="create")
+        dataset = lance.dataset(uri)
+    else:
+        dataset = holdfast.create_table(uri, rows(0).schema, commit_store=kind).dataset()
+    for number in range(1, 4):
+        lance.write_dataset(rows(number), dataset, mode="append")
+    dataset.optimize.compact_files()
+    dataset.cleanup_old_versions(timedelta(0))
+    assert examine(uri).findings == ()
+
+
+def test_progress_is_reported(plain: str) -> None:
+    append(plain, None, 1)
+    heard: list[tuple[int, int]] = []
+    doctor(plain, progress=lambda done, total: heard.append((done, total)))
+    assert heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+# Nothing to examine
+
+
+def test_where_no_table_is(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no Lance table"):
+        doctor(str(tmp_path / "none"))
+    (tmp_path / "file.txt").write_text("hello")
+    with pytest.raises(NotFoundError, match="no Lance table"):
+        doctor(str(tmp_path))
+
+
+def test_old_manifest_names_are_refused(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(rows(1), uri, enable_v2_manifest_paths=False)
+    with pytest.raises(InvalidInputError, match="migrate_manifest_paths_v2"):
+        doctor(uri)
+
+
+def test_a_damaged_newest_manifest(plain: str) -> None:
+    Path(plain, version_name(1).path).write_bytes(b"nonsense")
+    with pytest.raises(CorruptError):
+        doctor(plain)
+
+
+# Decisions
+
+
+def test_a_decision_that_was_not_put_in_place(tied: holdfast.Table) -> None:
+    decide(tied, 3, inline=True)
+    finding = only(tied.uri, FindingKind.UNFINISHED)
+    assert (finding.severity, finding.version) == (Severity.WARNING, 3)
+    assert not examine(tied.uri).healthy
+    holdfast.open_table(tied.uri).dataset()
+    assert examine(tied.uri).findings == ()
+
+
+def test_a_staged_decision_that_was_not_put_in_place(tied: holdfast.Table) -> None:
+    record, body = decide(tied, 3, inline=False)
+    tied._store.put(str(record.staged), body)
+    finding = only(tied.uri, FindingKind.UNFINISHED)  # what it needs is not called stray
+    assert finding.severity is Severity.WARNING
+    tied._store.put(version_name(3).path, body)
+    finding = only(tied.uri, FindingKind.UNFINISHED)
+    assert finding.severity is Severity.NOTE
+    assert examine(tied.uri).healthy
+
+
+def test_a_decision_whose_bytes_are_gone(tied: holdfast.Table) -> None:
+    decide(tied, 3, inline=False)
+    finding = only(tied.uri, FindingKind.MISSING)
+    assert (finding.severity, finding.version) == (Severity.PROBLEM, 3)
+
+
+def test_a_foreign_version(tied: holdfast.Table) -> None:
+    append(tied.uri, None, 2)
+    finding = only(tied.uri, FindingKind.FOREIGN)
+    assert (finding.severity, finding.version) == (Severity.PROBLEM, 3)
+    assert finding.path == version_name(3).path
+    assert "--accept" in finding.advice
+    holdfast.adopt_table(tied.uri, commit_store="sqlite", accept=3)
+    assert examine(tied.uri).findings == ()
+
+
+def test_a_decided_version_that_was_overwritten(tied: holdfast.Table) -> None:
+    body = take_away(tied.uri, 2)
+    append(tied.uri, None, 9)
+    found = examine(tied.uri)
+    assert [f.kind for f in found.findings if f.severity is Severity.PROBLEM] == [
+        FindingKind.FOREIGN
+    ]
+    Path(tied.uri, version_name(2).path).write_bytes(body)
+    assert examine(tied.uri).healthy
+
+
+def test_a_commit_store_that_was_set_back(tied: holdfast.Table, tmp_path: Path) -> None:
+    tied.close()
+    backup = tmp_path / "backup"
+    backup.mkdir()
+    for file in Path(tied.uri, "_holdfast").glob("commits.db*"):
+        shutil.copy(file, backup)
+    table = holdfast.open_table(tied.uri)
+    table.append(rows(2))
+    table.close()
+    for file in Path(tied.uri, "_holdfast").glob("commits.db*"):
+        file.unlink()
+    for file in backup.iterdir():
+        shutil.copy(file, Path(tied.uri, "_holdfast"))
+    finding = only(tied.uri, FindingKind.REGRESSED)
+    assert (finding.severity, finding.version) == (Severity.PROBLEM, 3)
+    assert "it knows 2" in finding.what
+
+
+# The pin
+
+
+def test_a_table_that_was_copied(tied: holdfast.Table, tmp_path: Path) -> None:
+    copy = str(tmp_path / "copy.lance")
+    shutil.copytree(tied.uri, copy)
+    finding = only(copy, FindingKind.PIN)
+    assert finding.severity is Severity.PROBLEM
+    assert "--copied" in finding.what
+
+
+def test_a_damaged_pin(tied: holdfast.Table) -> None:
+    Path(tied.uri, "_holdfast/pin.json").write_text("{")
+    finding = only(tied.uri, FindingKind.PIN)
+    assert finding.path == "_holdfast/pin.json"
+
+
+def test_a_commit_store_that_is_another_one(tied: holdfast.Table) -> None:
+    tied.close()
+    for file in Path(tied.uri, "_holdfast").glob("commits.db*"):
+        file.unlink()
+    finding = only(tied.uri, FindingKind.PIN)
+    assert "not the commit store" in finding.what
+
+
+# Files
+
+
+@pytest.mark.parametrize("folder", ["data", "_deletions", "_indices"])
+def test_a_file_that_is_missing(plain: str, folder: str) -> None:
+    append(plain, None, *range(1, 9))
+    dataset = lance.dataset(plain)
+    dataset.delete("id = 3")
+    dataset.create_scalar_index("id", "BTREE")
+    assert examine(plain).findings == ()
+    victim = min(Path(plain, folder).iterdir())
+    shutil.rmtree(victim) if victim.is_dir() else victim.unlink()
+    finding = only(plain, FindingKind.MISSING)
+    assert finding.severity is Severity.PROBLEM
+    assert str(finding.path).rstrip("/") == f"{folder}/{victim.name}"
+    assert finding.version == dataset.version
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"_holdfast/staged/{TOKEN}-0123456789abcdef",
+        f"_holdfast/temporary/{TOKEN}",
+        f"_holdfast/probe/{TOKEN}/first",
+        "_versions/18446744073709551000.manifest-5c1e",
+    ],
+)
+def test_objects_left_behind(tied: holdfast.Table, path: str) -> None:
+    for name in (path, f"{path}2"):
+        Path(tied.uri, name).parent.mkdir(parents=True, exist_ok=True)
+        Path(tied.uri, name).write_bytes(b"12345")
+    finding = only(tied.uri, FindingKind.STRAY)
+    assert finding.severity is Severity.NOTE
+    assert finding.what.startswith("2 ")
+    assert finding.what.endswith(", 10 bytes")
+    assert path.startswith(f"{finding.path}/")
+    assert examine(tied.uri).healthy
+
+
+def test_objects_that_cannot_be_read(plain: str) -> None:
+    append(plain, None, 1)
+    Path(plain, "_transactions/0-nonsense.txn").write_bytes(b"\xff\xff")
+    Path(plain, version_name(1).path).write_bytes(b"nonsense")
+    found = examine(plain).findings
+    assert {f.kind for f in found} == {FindingKind.UNREADABLE}
+    assert {f.path for f in found} == {"_transactions/0-nonsense.txn", version_name(1).path}
+
+
+# Lost appends
+
+
+@pytest.mark.requirement("C1")
+def test_an_append_that_no_version_shows(plain: str) -> None:
+    lose(plain, 1, 2, 3)
+    append(plain, None, 4)
+    finding = only(plain, FindingKind.LOST_APPEND)
+    assert finding.severity is Severity.WARNING
+    lost = candidate_in(plain)
+    assert (lost.rows, lost.read_version, lost.seen_in, lost.doubt) == (3, 1, None, None)
+    assert lost.size == sum(Path(plain, file).stat().st_size for file in lost.files)
+    assert not lost.maybe_retried
+    assert lost.known == "no version shows it"
+    assert "fragments" not in repr(lost)
+
+
+@pytest.mark.requirement("C1")
+def test_an_append_that_a_version_shows_and_the_next_one_lost(plain: str) -> None:
+    lose_after_showing(plain, lost=1, kept=2, next_one=3)
+    assert ids_in(plain) == [0, 2, 3]
+    lost = candidate_in(plain)
+    assert (lost.rows, lost.seen_in, lost.doubt) == (1, 2, None)
+    assert lost.known == "version 2 shows it, version 3 lost it"
+
+
+def test_an_append_that_was_lost_in_a_change_of_another_fragment(plain: str) -> None:
+    """Deleting names the fragments it changes: what else is gone was not its doing."""
+    append(plain, None, 1)
+    append(plain, None, 2)
+    two = take_away(plain, 3)
+    lance.dataset(plain).delete("id = 0")
+    changed = take_away(plain, 3)
+    Path(plain, version_name(3).path).write_bytes(two)
+    Path(plain, version_name(4).path).write_bytes(changed)
+    assert [one.seen_in for one in examine(plain).candidates] == [3]
+
+
+def test_a_lost_append_whose_rows_a_compaction_saved(plain: str) -> None:
+    """The versions with the append were overwritten; one that was built on them was not."""
+    append(plain, None, 1)
+    lance.dataset(plain).optimize.compact_files()
+    other = Path(plain, version_name(1).path).read_bytes()
+    for version in (2, 3):
+        Path(plain, version_name(version).path).write_bytes(other)
+    assert lance.dataset(plain).version == 4
+    assert ids_in(plain) == [0, 1]
+    assert examine(plain).candidates == ()
+
+
+def test_a_lost_append_whose_files_are_gone_is_no_candidate(plain: str) -> None:
+    lose(plain, 1)
+    for file in candidate_in(plain).files:
+        Path(plain, file).unlink()
+    assert examine(plain).findings == ()
+
+
+def test_a_try_that_was_repeated(plain: str) -> None:
+    lose(plain, 1, 2)
+    append(plain, None, 1, 2)
+    lose(plain, 3)
+    lose(plain, 3)
+    found = examine(plain)
+    assert Counter(one.doubt for one in found.candidates) == {Doubt.REPEATED: 2, None: 1}
+    for one in found.candidates:
+        assert one.maybe_retried == (one.doubt is Doubt.REPEATED)
+        if one.doubt is not None:
+            assert one.same_as is not None
+            assert Path(plain, one.same_as).exists()
+            assert one.same_as in one.known
+    assert [f.severity for f in found.findings] == [Severity.WARNING, Severity.NOTE, Severity.NOTE]
+
+
+def test_large_files_are_compared_by_samples(plain: str) -> None:
+    numbers = range(600_000)
+    lose(plain, *numbers)
+    append(plain, None, *numbers)
+    assert candidate_in(plain).size > 1 << 20
+    assert candidate_in(plain).doubt is Doubt.REPEATED
+
+
+def test_a_try_after_the_table_was_tied(plain: str) -> None:
+    lose(plain, 1)
+    assert candidate_in(plain).doubt is None
+    table = holdfast.adopt_table(plain, commit_store="sqlite")
+    assert candidate_in(plain).doubt is None
+    table.append(rows(5))
+    lose(plain, 2)
+    doubts = {one.read_version: one.doubt for one in examine(plain).candidates}
+    assert doubts == {1: None, 2: Doubt.AFTER_PIN}
+
+
+def test_a_retried_transaction_does_not_alarm(tied: holdfast.Table) -> None:
+    """Whoever finds its transaction applied has written its fragments in vain."""
+    from lance.fragment import write_fragments
+
+    fragments = write_fragments(rows(7, 8), tied.dataset(), mode="append")
+    assert not tied.commit(fragments, txn="one").applied
+    found = examine(tied.uri)
+    assert found.healthy
+    assert [one.doubt for one in found.candidates] in ([], [Doubt.AFTER_PIN])
+
+
+def test_an_append_before_the_table_was_overwritten(plain: str) -> None:
+    lose(plain, 1)
+    append(plain, None, 5, mode="overwrite")
+    assert candidate_in(plain).doubt is Doubt.REPLACED
+
+
+def test_an_append_whose_time_is_gone(plain: str) -> None:
+    lose(plain, 1)
+    for number in (2, 3, 4):
+        append(plain, None, number)
+    assert candidate_in(plain).doubt is None
+    for version in (1, 2, 3):
+        Path(plain, version_name(version).path).unlink()
+    assert candidate_in(plain).doubt is Doubt.HISTORY_GONE
+
+
+def test_an_append_whose_columns_are_gone(plain: str) -> None:
+    lose(plain, 1)
+    dataset = lance.dataset(plain)
+    dataset.add_columns({"other": "id * 2"})
+    assert candidate_in(plain).doubt is None  # it will be null there
+    dataset.drop_columns(["id"])
+    assert candidate_in(plain).doubt is Doubt.SCHEMA_CHANGED
+
+
+def test_an_append_whose_files_are_elsewhere(plain: str) -> None:
+    lose(plain, 1)
+    lost = candidate_in(plain)
+    (part,) = lost.fragments
+    cloned = replace(part, files=tuple(replace(file, base_id=1) for file in part.files))
+    seen = survey(open_store(plain), None)
+    assert _doubt(lost, seen, 0) is None
+    assert _doubt(replace(lost, fragments=(cloned,)), seen, 0) is Doubt.ELSEWHERE
+
+
+@pytest.mark.parametrize("kind", ["delete", "update", "overwrite"])
+def test_a_change_that_no_version_came_of(plain: str, kind: str) -> None:
+    if kind == "delete":
+        lance.dataset(plain).delete("id = 0")
+    elif kind == "update":
+        lance.dataset(plain).update({"id": "1"})
+    else:
+        append(plain, None, 9, mode="overwrite")
+    take_away(plain, 2)
+    finding = only(plain, FindingKind.ORPHANED_CHANGE)
+    assert finding.severity is Severity.WARNING
+    assert kind.title() in finding.what
+    assert str(finding.path).startswith("_transactions/1-")
+    holdfast.adopt_table(plain, commit_store="sqlite")
+    assert examine(plain).healthy
+
+
+def test_every_kind_of_finding_and_doubt_has_a_test() -> None:
+    source = Path(__file__).read_text()
+    for kind in FindingKind:
+        assert f"FindingKind.{kind.name}" in source
+    for doubt in Doubt:
+        assert f"Doubt.{doubt.name}" in source
