@@ -23,7 +23,7 @@ from holdfast.errors import (
 from holdfast.events import Event, EventKind, subscribed
 from holdfast.formats import Name
 from holdfast.storage import MemoryStore, ObjectStore, open_store
-from holdfast.testing import Fault, FaultyS3
+from holdfast.testing import Fault, FaultKind, FaultyS3
 
 QUICK = RetryPolicy(
     attempts=3, first_wait=timedelta(milliseconds=1), longest_wait=timedelta(milliseconds=2)
@@ -136,6 +136,31 @@ def test_a_refusal_after_a_silent_try_is_unknown(refusal: type[HoldfastError]) -
 
     with pytest.raises(CommitUnknownError):
         arbiter_on(Refusing("memory://refusing")).decide(NAME, *marked())
+
+
+@pytest.mark.parametrize(("first", "then"), [("drop_after", 403), ("drop_after", 400)])
+def test_a_read_back_that_is_refused_is_unknown(
+    arbiter: ConditionalPut, s3: FaultyS3, first: FaultKind, then: int
+) -> None:
+    body, token = marked()
+    s3.faults.add(Fault(kind=first, method="PUT"))
+    s3.faults.add(Fault(kind="status_before", method="GET", status=then, times=None))
+    with pytest.raises(CommitUnknownError):
+        arbiter.decide(NAME, body, token)
+    s3.faults.clear()
+    assert arbiter.decide(NAME, body, token) == Won()
+
+
+@pytest.mark.parametrize("status", [400, 403])
+def test_a_refusal_of_a_hidden_retry_says_nothing_of_the_first_try(
+    arbiter: ConditionalPut, s3: FaultyS3, status: int
+) -> None:
+    # The client library repeats after a 500 by itself; the put had been applied.
+    body, token = marked()
+    s3.faults.add(Fault(kind="status_after", method="PUT", status=500))
+    s3.faults.add(Fault(kind="status_before", method="PUT", status=status, times=1))
+    assert arbiter.decide(NAME, body, token) == Won()
+    assert arbiter.read(NAME) == body
 
 
 def test_a_refusal_of_the_first_try_is_an_answer(

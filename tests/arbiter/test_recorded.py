@@ -28,7 +28,7 @@ from holdfast.errors import (
     ForeignVersionError,
     UnavailableError,
 )
-from holdfast.formats import STAGED_FOLDER, Name, decode_record, version_name
+from holdfast.formats import STAGED_FOLDER, Name, decode_record, make_record, version_name
 from holdfast.storage import ObjectStore, open_store
 from holdfast.testing import Fault, FaultyS3
 
@@ -205,6 +205,34 @@ def test_decided_but_not_copied_is_unknown_and_anybody_finishes(place: Place) ->
     assert place.arbiter().decide(FIRST, theirs, their_token) == Lost(body)
     assert place.store.get(FIRST.path) == body
     assert place.arbiter().decide(FIRST, body, token) == Won()
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+def test_credentials_that_expire_after_deciding_leave_it_unknown(place: Place, method: str) -> None:
+    body, token = marked()
+    place.s3.faults.add(Fault(kind="status_before", method=method, status=403, times=None))
+    with pytest.raises(CommitUnknownError) as caught:
+        place.arbiter().decide(FIRST, body, token)
+    assert caught.value.decided is True
+    place.s3.faults.clear()
+    assert place.arbiter().decide(FIRST, body, token) == Won()
+
+
+def test_a_winner_whose_record_was_collected_still_hears_that_it_won(place: Place) -> None:
+    body, token = marked()
+    place.arbiter().decide(FIRST, body, token)
+    place.arbiter().accept("versions", 1)
+    assert place.arbiter().decide(FIRST, body, token) == Won()
+
+
+def test_one_token_at_two_names_stages_two_objects(place: Place) -> None:
+    body, token = marked(size=BIG)
+    place.arbiter().decide(FIRST, *marked("other", BIG))
+    assert isinstance(place.arbiter().decide(FIRST, body, token), Lost)
+    assert place.arbiter().decide(SECOND, body, token) == Won()
+    assert make_record(FIRST.path, body, token, after=None, inline=False).staged != (
+        make_record(SECOND.path, body, token, after=None, inline=False).staged
+    )
 
 
 def test_an_unfinished_predecessor_is_finished_first(place: Place) -> None:

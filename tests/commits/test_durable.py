@@ -71,7 +71,7 @@ def disk(place: Place, monkeypatch: pytest.MonkeyPatch) -> Disk:
 
     def noted_fsync(fd: int) -> None:
         fsync(fd)
-        disk.note("fsync", os.readlink(f"/proc/self/fd/{fd}"))
+        disk.note("fsync", str(Path(f"/proc/self/fd/{fd}").readlink()))
 
     def noted_link(source: str, target: str) -> None:
         if version_of(os.path.relpath(target, disk.root)) and place.commit_store is None:

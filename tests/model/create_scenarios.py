@@ -34,17 +34,19 @@ def create(world: World, commit_store: SimulatedCommitStore, ids: CountedIds, wh
     world.acknowledge(outcome, pin.table_id, f"by {who} {token}".encode())
 
 
-def creators(*, stores: int, faults: int = 0, crashes: int = 0) -> Scenario:
+def creators(*, stores: int, faults: int = 0, crashes: int = 0, honest: bool = False) -> Scenario:
     def build() -> World:
-        world = World(honest=False, faults=faults, crashes=crashes)
+        world = World(honest=honest, faults=faults, crashes=crashes)
         for index, who in enumerate("ab"):
             commit_store = world.commit_store(f"store{index % stores}")
             ids = CountedIds(index + 1)
             world.add(who, functools.partial(create, world, commit_store, ids, who))
         return world
 
-    name = f"two creators, {stores} commit store(s), {faults} faults, {crashes} crashes"
-    return Scenario(name=name, build=build, check=_one_table if stores == 1 else _one_creator)
+    kind = "honest" if honest else "lying"
+    name = f"two creators, {stores} commit store(s), {kind}, {faults} faults, {crashes} crashes"
+    check = _pin_stays if honest else _one_table if stores == 1 else _one_creator
+    return Scenario(name=name, build=build, check=check)
 
 
 def _one_table(world: World, state: State) -> str | None:
@@ -72,3 +74,11 @@ def _one_table(world: World, state: State) -> str | None:
 def _one_creator(world: World, _state: State) -> str | None:
     made = [facts for facts in world.acknowledged if facts[0] == "created"]
     return f"TWO CREATORS: {made}" if len(made) > 1 else None
+
+
+def _pin_stays(world: World, state: State) -> str | None:
+    """On a store that keeps conditions, an acknowledged pin is never replaced."""
+    for facts in world.acknowledged:
+        if decode_pin(state.objects[PIN_PATH]).table_id != facts[1]:
+            return f"PIN REPLACED: {facts}"
+    return None

@@ -11,7 +11,7 @@ decision. An appender that loses rebuilds on the winner. What must hold in every
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast._ids import Ids
@@ -28,8 +28,10 @@ from holdfast.errors import (
     CollectedError,
     CommitStoreRegressedError,
     CommitUnknownError,
+    ConflictError,
     CorruptError,
     ForeignVersionError,
+    PermissionDeniedError,
     UnavailableError,
 )
 from holdfast.formats import ArbiterKind, Name, Pin
@@ -50,7 +52,8 @@ PIN = Pin(
     store_id="store",
     store_url="simulated://store",
 )
-HONEST_ANSWERS = (CommitUnknownError, CollectedError, UnavailableError)
+UNDECIDED = (UnavailableError, PermissionDeniedError)
+HONEST_ANSWERS = (CommitUnknownError, CollectedError, *UNDECIDED)
 LOUD = (CommitStoreRegressedError, ForeignVersionError, CorruptError)
 
 
@@ -111,11 +114,60 @@ def append(world: World, arbiter: Arbiter, ids: Ids, mark: str) -> None:
         marks, number = marks_of(decision.body), number + 1
 
 
+def append_again(world: World, arbiter: Arbiter, ids: Ids, mark: str) -> None:
+    """Append, and when the name was collected meanwhile, read it and rebuild."""
+    number = 1
+    marks: tuple[str, ...] = ()
+    while True:
+        token = ids.token()
+        body = encode((*marks, mark), token)
+        try:
+            decision = _decide_stubbornly(arbiter, name_of(number), body, token)
+        except CollectedError:
+            found = arbiter.read(name_of(number))
+            assert found is not None
+        else:
+            if isinstance(decision, Won):
+                world.acknowledge("won", number, body, mark)
+                return
+            found = decision.body
+            world.acknowledge("saw", number, found)
+        marks, number = marks_of(found), number + 1
+
+
+def log_append(world: World, arbiter: Arbiter, ids: Ids, mark: str) -> None:
+    """Give the first free number to one body under one token, as a log entry is."""
+    token = ids.token()
+    body = f"{mark}|{token}".encode()
+    number = 1
+    while not isinstance(_decide_stubbornly(arbiter, name_of(number), body, token), Won):
+        number += 1
+    world.acknowledge("won", number, body, mark)
+
+
+def build_at_once(world: World, arbiter: Arbiter, ids: Ids, mark: str) -> None:
+    """Decide number 2 on a number 1 that may be unfinished, or not there."""
+    token = ids.token()
+    body = encode(("a", mark), token)
+    for _ in range(2):
+        try:
+            decision = arbiter.decide(name_of(2), body, token)
+        except ConflictError:
+            continue
+        if isinstance(decision, Won):
+            world.acknowledge("won", 2, body, mark)
+        return
+
+
 def _decide_stubbornly(arbiter: Arbiter, name: Name, body: bytes, token: str) -> Decision:
     try:
         return arbiter.decide(name, body, token)
-    except CommitUnknownError:
-        return arbiter.decide(name, body, token)
+    except CommitUnknownError as unknown:
+        try:
+            return arbiter.decide(name, body, token)
+        except (UnavailableError, PermissionDeniedError):
+            # The repeat sent nothing; the first try stays unknown.
+            raise unknown from None
 
 
 def claim(
@@ -144,6 +196,8 @@ class Setup:
     reader: bool = False
     collector: bool = False
     twins: bool = False
+    copies_if_absent: bool = True
+    programs: Sequence[Callable[[World, Arbiter, Ids, str], None]] = ()
     program: Callable[[World, Arbiter, Ids, str], None] = append
     check: Callable[[Maker], Callable[[World, State], str | None]] | None = None
     observer: Maker | None = None
@@ -175,9 +229,12 @@ class Setup:
     def _add_appender(self, world: World, index: int) -> None:
         # Twins are one writer started twice: the same tokens, the same mark.
         ids = CountedIds(1 if self.twins else index + 1)
-        arbiter = self.make(world.store(), world.commit_store(), ids)
+        store = world.store()
+        store.copies_if_absent = self.copies_if_absent
+        arbiter = self.make(store, world.commit_store(), ids)
         mark = "abcdef"[0 if self.twins else index]
-        world.add(mark, lambda: self.program(world, arbiter, ids, mark))
+        program = self.programs[index] if self.programs else self.program
+        world.add(mark, lambda: program(world, arbiter, ids, mark))
 
     def but(self, **changes: object) -> Setup:
         return replace(self, **changes)  # type: ignore[arg-type]
@@ -263,9 +320,11 @@ def _stopped(world: World) -> str | None:
 
 def _guessed(world: World, found: list[bytes]) -> str | None:
     """An actor that was told "unavailable, nothing was decided" must not be in the list."""
+    names = [actor.name for actor in world.actors]
     for actor in world.actors:
-        listed = bool(found) and actor.name in marks_of(found[-1])
-        if listed and isinstance(actor.error, UnavailableError):
+        # A twin's mark may be there by the other twin.
+        listed = bool(found) and actor.name in marks_of(found[-1]) and names.count(actor.name) == 1
+        if listed and isinstance(actor.error, UNDECIDED):
             return f"GUESSED: {actor.name} was told that nothing was decided"
     return None
 
@@ -283,6 +342,25 @@ def _compare(world: World, found: list[bytes]) -> str | None:
     if len(set(before)) != len(before):
         return f"DOUBLED: {before}"
     return None
+
+
+def log_holds(make: Maker) -> Callable[[World, State], str | None]:
+    """Return the check of a log: every acknowledged entry is at its number."""
+
+    def check(world: World, state: State) -> str | None:
+        problem = _plain_view(world, state) or _stopped(world)
+        if problem:
+            return problem
+        try:
+            found = versions(make, state)
+        except LOUD as error:
+            return f"unreadable: {error}"
+        for _, number, body, *_ in world.acknowledged:
+            if found[int(str(number)) - 1 : int(str(number))] != [body]:
+                return f"CHANGED: entry {number}"
+        return None
+
+    return check
 
 
 def one_owner(_make: Maker) -> Callable[[World, State], str | None]:

@@ -9,7 +9,17 @@ import pytest
 
 from holdfast.testing import Exploration, Outcome, Scenario, explore, merge_outcomes, wander
 from model.create_scenarios import creators
-from model.decide_scenarios import Setup, conditional, inline, staged
+from model.decide_scenarios import (
+    Setup,
+    append,
+    append_again,
+    build_at_once,
+    conditional,
+    inline,
+    log_append,
+    log_holds,
+    staged,
+)
 
 SETUPS = [
     Setup(name="conditional put, 2 actors", make=conditional, faults=1, crashes=1),
@@ -22,12 +32,56 @@ SETUPS = [
     Setup(name="staged, 3 actors", make=staged, actors=3, preemptions=2, honest=False),
     Setup(name="inline with a reader", make=inline, reader=True, honest=False),
     Setup(name="staged with a collector", make=staged, collector=True, honest=False),
+    Setup(name="collected, then rebuilt", make=inline, collector=True, program=append_again),
+    Setup(
+        name="one writer twice, collected, rebuilt",
+        make=inline,
+        twins=True,
+        collector=True,
+        honest=False,
+        program=append_again,
+    ),
+    Setup(
+        name="one writer, an answer lost, collected, rebuilt",
+        make=inline,
+        actors=1,
+        faults=1,
+        collector=True,
+        honest=False,
+        program=append_again,
+    ),
+    Setup(
+        name="one token at two names",
+        make=staged,
+        faults=1,
+        honest=False,
+        preemptions=2,
+        program=log_append,
+        check=log_holds,
+    ),
+    Setup(
+        name="one builds at once on the other",
+        make=inline,
+        faults=1,
+        honest=False,
+        programs=(append, build_at_once),
+    ),
+    Setup(
+        name="a reader and a collector",
+        make=inline,
+        actors=1,
+        reader=True,
+        collector=True,
+        honest=False,
+    ),
+    Setup(name="staged, like S3", make=staged, crashes=1, honest=False, copies_if_absent=False),
     Setup(name="one writer twice, conditional", make=conditional, twins=True, faults=1, crashes=1),
     Setup(name="one writer twice, inline", make=inline, twins=True, faults=1, honest=False),
     Setup(name="one writer twice, staged", make=staged, twins=True, crashes=1, honest=False),
     Setup(name="forgetful, honest store", make=inline, forgets=1, crashes=1),
     Setup(name="forgetful, lying store", make=inline, forgets=1, honest=False),
     Setup(name="forgetful, staged", make=staged, forgets=1, honest=False),
+    Setup(name="forgetful, staged, honest store", make=staged, forgets=1),
     Setup(
         name="forgetful, 3 actors",
         make=inline,
@@ -42,6 +96,7 @@ SCENARIOS: list[Scenario] = [
     creators(stores=1),
     creators(stores=1, crashes=1),
     creators(stores=2, crashes=1),
+    creators(stores=2, faults=1, honest=True),
 ]
 REPORTS: list[Exploration] = []
 

@@ -81,6 +81,8 @@ class ConditionalPut(Handle):
                 continue  # a 409, or a request that was lost: the same bytes again
             except UnavailableError:
                 continue
+            except HoldfastError as error:
+                raise _unknown(name, attempt.number, error) from error
             decision: Decision = Won() if token.encode() in found else Lost(found)
             return self._decided(name, decision, attempt.number, begun)
         raise _unknown(name, attempt.number if attempt else 0, None)

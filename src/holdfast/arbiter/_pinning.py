@@ -16,7 +16,13 @@ from holdfast._ids import Ids
 from holdfast.arbiter._commit_store import CommitStore, Key
 from holdfast.arbiter._conditional import ConditionalPut
 from holdfast.arbiter._decision import Won
-from holdfast.errors import AlreadyExistsError, NotFoundError, PinMismatchError, UnsupportedError
+from holdfast.errors import (
+    AlreadyExistsError,
+    NotFoundError,
+    PinMismatchError,
+    UnavailableError,
+    UnsupportedError,
+)
 from holdfast.events import EventKind, emit
 from holdfast.formats import (
     PIN_PATH,
@@ -28,6 +34,8 @@ from holdfast.formats import (
     encode_pin,
 )
 from holdfast.storage import ObjectStore
+
+_PIN_TRIES = 5
 
 
 def read_pin(store: ObjectStore) -> Pin | None:
@@ -147,17 +155,19 @@ def _is_used(pin: Pin, commit_store: CommitStore) -> bool:
 
 def _put_pin(store: ObjectStore, pin: Pin) -> Pin:
     body = encode_pin(pin)
-    try:
-        store.put_if_absent(PIN_PATH, body)
-    except AlreadyExistsError:
-        there = read_pin(store)
-        if there is not None:
+    for _ in range(_PIN_TRIES):
+        try:
+            store.put_if_absent(PIN_PATH, body)
+        except AlreadyExistsError:
+            there = read_pin(store)
+            if there is None:
+                continue  # a 409, just when a rival may be creating: never a plain put here
             return there
-        store.put(PIN_PATH, body)  # a 409: nothing was there
-    except UnsupportedError:
-        store.put(PIN_PATH, body)
-    confirm_pin(store, pin)
-    return _pinned(pin)
+        except UnsupportedError:
+            store.put(PIN_PATH, body)
+        confirm_pin(store, pin)
+        return _pinned(pin)
+    raise UnavailableError("the store keeps refusing the pin: try again", location=store.location)
 
 
 def _pinned(pin: Pin) -> Pin:

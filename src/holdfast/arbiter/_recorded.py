@@ -45,6 +45,7 @@ from holdfast.errors import (
     ForeignVersionError,
     HoldfastError,
     NotFoundError,
+    PermissionDeniedError,
     UnavailableError,
     UnsupportedError,
 )
@@ -60,6 +61,9 @@ from holdfast.formats import (
     make_record,
 )
 from holdfast.storage import Handle, ObjectStore
+
+# What tells us nothing of a decision that was made: it stands, whatever these say.
+_NO_ANSWER = (UnavailableError, PermissionDeniedError, UnsupportedError, NotFoundError)
 
 INLINE_BYTES = 64 * 1024
 """Bodies up to this travel inside the record and need no staging."""
@@ -206,7 +210,7 @@ class RecordedDecisions(Handle):
                 sent = True
                 attempt.reason = str(error)
             except CollectedError:
-                raise
+                return self._collected(name, record)
             except HoldfastError as error:
                 if sent:  # an earlier try may have landed: this refusal says nothing of it
                     raise _unknown(name, decided=False) from error
@@ -215,16 +219,30 @@ class RecordedDecisions(Handle):
                 seen = self._commit_store.get(key)
             except UnavailableError:
                 continue
+            except HoldfastError as error:
+                raise _unknown(name, decided=False) from error
             if seen is not None:
                 return decode_record(seen)
         raise _unknown(name, decided=False)
+
+    def _collected(self, name: Name, record: Record) -> Record:
+        """Find out whether a decision whose record is gone was ours.
+
+        Raises:
+            CollectedError: it was another's; the caller slept through it.
+        """
+        found = self._object(name.path)
+        if found is None or record.token.encode() not in found:
+            raise CollectedError("decided long ago: read the table again", name=name.path)
+        ours = make_record(name.path, found, record.token, after=None, inline=True)
+        return ours.finished()
 
     # Steps 4 to 6, of our own decision.
     def _complete(self, name: Name, record: Record, ours: bytes | None) -> None:
         try:
             self._finish(name, record, ours)
             self._confirm(name, record)
-        except UnavailableError as error:
+        except _NO_ANSWER as error:
             raise _unknown(name, decided=True) from error
 
     # Steps 4 and 5.
@@ -284,7 +302,10 @@ class RecordedDecisions(Handle):
             self._store.put(path, body)
 
     def _copy_if_absent(self, source: str, target: str) -> None:
-        self._store.copy(source, target, if_absent=self._store.copies_if_absent)
+        try:
+            self._store.copy(source, target, if_absent=self._store.copies_if_absent)
+        except UnsupportedError:
+            self._store.copy(source, target)
 
     # Step 6.
     def _confirm(self, name: Name, record: Record) -> None:
@@ -294,7 +315,8 @@ class RecordedDecisions(Handle):
             self._ask(name, lambda: self._commit_store.compare_and_set(self._key(name), old, final))
         there = self._record(name)
         if there is None and name.number <= self._boundary(name):
-            return  # collected already: somebody saw the bytes at their name
+            self._confirm_collected(name, record)
+            return
         if there is None or there.token != record.token:
             raise CommitStoreRegressedError(
                 "the commit store no longer knows a decision that it made just now: stop "
@@ -305,6 +327,12 @@ class RecordedDecisions(Handle):
             )
         if there.state is RecordState.FINAL:
             self._remove_staged(record)
+
+    def _confirm_collected(self, name: Name, record: Record) -> None:
+        """The record is gone because somebody saw bytes at the name: they must be ours."""
+        found = self._object(name.path)
+        if found is None or not record.matches(found):
+            raise self._changed(name, record, found or b"")
 
     def _remove_staged(self, record: Record) -> None:
         if record.staged is None:

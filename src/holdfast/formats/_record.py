@@ -64,10 +64,11 @@ def digest(body: bytes) -> str:
 def make_record(path: str, body: bytes, token: str, *, after: str | None, inline: bool) -> Record:
     """Describe `body` as a decision of `path`.
 
-    The staged name holds the token and the checksum: a second body under the same token
-    can never replace bytes that were decided.
+    The staged name holds the token and checksums of path and body: neither another body nor
+    another name under the same token can ever touch bytes that were decided.
     """
     checksum = digest(body)
+    unique = f"{token}-{digest(path.encode())[:8]}-{checksum[:16]}"
     return Record(
         token=token,
         path=path,
@@ -75,7 +76,7 @@ def make_record(path: str, body: bytes, token: str, *, after: str | None, inline
         sha256=checksum,
         state=RecordState.INLINE if inline else RecordState.STAGED,
         after=after,
-        staged=None if inline else staged_path(f"{token}-{checksum[:16]}"),
+        staged=None if inline else staged_path(unique),
         body=body if inline else None,
     )
 

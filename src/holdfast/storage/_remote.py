@@ -34,6 +34,7 @@ _PART_BYTES = 16 << 20
 _PAST_THE_END = "416"
 _UNAUTHORISED = {"401", "403"}
 _MISSING = "404"
+_NOT_IMPLEMENTED = "501"
 _NOT_OFFERED = {"400", "405", "501"}
 _TAKEN = (theirs.AlreadyExistsError, theirs.PreconditionError, FileExistsError)
 _MAKES_A_NAME = {"create", "copy"}
@@ -41,6 +42,7 @@ _NEEDS_BUCKET = {"create", "list", "write"}
 
 # How obstore words an answer, and S3's codes in its body.
 _STATUS = re.compile(r"status code: ([1-5]\d\d)[^:]*")
+_RETRIED = re.compile(r"after [1-9]\d* retries")
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
 _ADDRESS = re.compile(r"https?://\S+")
 _USER_INFO = re.compile(r"//[^/@\s]*@")
@@ -207,6 +209,16 @@ def _translated(action: str, path: str) -> Iterator[None]:
 
 def _meaning(action: str, path: str, error: Exception) -> HoldfastError:
     text = str(error).partition("Debug source:")[0]
+    unclear = UnavailableError(
+        f"cannot {action}: no usable answer", path=path, reason=_reason(text)
+    )
+    if action in _MAKES_A_NAME and _may_have_landed(error, text):
+        return unclear
+    return _clear_answer(action, path, error, text) or unclear
+
+
+def _clear_answer(action: str, path: str, error: Exception, text: str) -> HoldfastError | None:
+    """Return what the server said, if it said something clear."""
     if _is_refusal(error, text):
         return PermissionDeniedError(
             f"cannot {action}: the store refused these credentials", path=path
@@ -227,7 +239,17 @@ def _meaning(action: str, path: str, error: Exception) -> HoldfastError:
         return UnsupportedError(
             f"cannot {action}: the server does not offer it", path=path, reason=_reason(text)
         )
-    return UnavailableError(f"cannot {action}: no usable answer", path=path, reason=_reason(text))
+    return None
+
+
+def _may_have_landed(error: Exception, text: str) -> bool:
+    """Tell whether the client library retried by itself: then its last answer is not the whole.
+
+    A first try may have been applied though its answer was a 500. "Exists" is read back by
+    the arbiter anyway, and 501 is what a server says to every try.
+    """
+    retried = _RETRIED.search(text) is not None
+    return retried and not isinstance(error, _TAKEN) and _status(text) != _NOT_IMPLEMENTED
 
 
 def _is_refusal(error: Exception, text: str) -> bool:

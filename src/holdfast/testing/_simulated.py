@@ -190,9 +190,8 @@ class State:
 class SimulatedStore:
     """An `ObjectStore` whose every call is a request to the world."""
 
-    copies_if_absent = True
-
     def __init__(self, ask: Ask, location: str = "memory://simulated") -> None:
+        self.copies_if_absent = True  # False for a store like S3
         self._ask = ask
         self._location = location
 

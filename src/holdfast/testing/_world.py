@@ -14,7 +14,12 @@ from typing import NamedTuple
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from holdfast.errors import AlreadyExistsError, HoldfastError, UnavailableError
+from holdfast.errors import (
+    AlreadyExistsError,
+    HoldfastError,
+    PermissionDeniedError,
+    UnavailableError,
+)
 from holdfast.testing._simulated import (
     OBJECTS,
     Request,
@@ -38,6 +43,8 @@ class Outcome(StrEnum):
     """Applied, then repeated by the client library: the caller is told "already exists"."""
     REFUSED = "refused"
     """Not applied; the caller is told "already exists" (HTTP 409)."""
+    DENIED = "denied"
+    """Not applied; the store refuses the credentials, as when they expire."""
     CRASH = "crash"
     """The actor dies; its request in flight may still land."""
     LANDS = "lands"
@@ -50,6 +57,7 @@ FAULTS = (
     Outcome.LATE,
     Outcome.DOUBLED,
     Outcome.REFUSED,
+    Outcome.DENIED,
 )
 GHOST = -1
 
@@ -251,7 +259,8 @@ class World:
     def _possible(self, request: Request | None) -> Sequence[Outcome]:
         assert request is not None
         if not request.changes:
-            return (Outcome.LOST_REQUEST,) if Outcome.LOST_REQUEST in self._kinds else ()
+            silent = (Outcome.LOST_REQUEST, Outcome.DENIED)
+            return [kind for kind in self._kinds if kind in silent]
         if request.conditional:
             return self._kinds
         doubled = request.target != OBJECTS and request.verb == "put_if_absent"
@@ -263,11 +272,10 @@ class World:
 
     def _answer(self, outcome: Outcome, request: Request) -> object:
         if outcome is Outcome.OK:
-            try:
-                return self.state.apply(request)
-            except HoldfastError as error:
-                return error
+            return self._applied(request)
         self._faults -= 1
+        if outcome is Outcome.DENIED:
+            return PermissionDeniedError("these credentials are refused")
         if outcome is Outcome.REFUSED:
             return AlreadyExistsError("something may have this name")
         if outcome is Outcome.LATE:
@@ -277,8 +285,14 @@ class World:
         if outcome is Outcome.DOUBLED:
             if request.target == OBJECTS:
                 return AlreadyExistsError("something may have this name")
-            return self.state.apply(request)
+            return self._applied(request)
         return UnavailableError("no answer")
+
+    def _applied(self, request: Request) -> object:
+        try:
+            return self.state.apply(request)
+        except HoldfastError as error:
+            return error
 
     def _crash(self, actor: Actor, request: Request) -> None:
         self._crashes -= 1

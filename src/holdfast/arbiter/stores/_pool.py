@@ -2,7 +2,8 @@
 
 `connection()` lends a connection to the calling thread and takes it back. Threads that
 call in from Rust live for one callback only, so nothing is kept per thread. A connection
-whose use raised is closed, not lent again: its protocol state is unknown.
+whose use raised is closed, not lent again: its protocol state is unknown. The idle ones go
+with it: when a server restarts, all of them are dead, and each would cost a caller a try.
 
 A forked child starts with no connections. It neither uses nor closes its parent's: a
 `close` in the child would speak to the server on the parent's behalf, and in SQLite it would
@@ -61,6 +62,7 @@ class Pool(Generic[C]):
             yield connection
         except BaseException:
             self._quietly(self._discard, connection)
+            self._close_idle()
             raise
         self._give_back(connection)
 

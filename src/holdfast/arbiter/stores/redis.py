@@ -75,7 +75,12 @@ ANSWER_TIMEOUT = timedelta(seconds=30)
 _OPTIONS = frozenset({"allow_plaintext", "ssl_ca_certs", "unsafe_may_forget"})
 _IDENTITY = "holdfast:identity"
 _DIGITS = 19  # of 2**63 - 1
-_NEEDED = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
+_NEEDED = {
+    "appendonly": "yes",
+    "appendfsync": "always",
+    "no-appendfsync-on-rewrite": "no",
+    "maxmemory-policy": "noeviction",
+}
 
 # KEYS: records (hash), index (sorted set), boundary. Numbers are padded to equal length, so
 # that comparing text compares numbers; scores are doubles and would mix up large ones.
