@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,18 +26,23 @@ from crash.worker import Run
 from holdfast.arbiter import SupportsSetUp, connect_commit_store
 
 FORKS = multiprocessing.get_context("forkserver")
-PRELOADED = ["lance", "holdfast.table", "holdfast.arbiter.stores.sqlite", "holdfast.testing"]
+PRELOADED = ["pytest", "_pytest.config", "holdfast.arbiter.stores.sqlite", "crash.append_worker"]
 SCHEMA = pa.schema([("mark", pa.string())])
 AT_ONCE = 2
 
 
 @pytest.fixture(scope="module", autouse=True)
 def fork_server() -> Iterator[None]:
-    """Run a fork server that has imported Lance and never uses it: a process then costs 0.1 s."""
-    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+    """Run a fork server that has imported Lance and never uses it: a process is then cheap."""
+    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    server._stop()
     FORKS.set_forkserver_preload(PRELOADED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        patch.setenv("PYTHONWARNINGS", "ignore")  # Lance warns of forks, at every one
+        forkserver.ensure_running()
     yield
-    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+    server._stop()
 
 
 def run_process(run: Run) -> int:

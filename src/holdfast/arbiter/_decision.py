@@ -53,10 +53,11 @@ class Arbiter(Protocol):
             ConflictError: the name before this one in its series is not decided yet.
             UnsafeStoreError: the store cannot decide.
             CommitStoreRegressedError, ForeignVersionError: object store and commit store
-                disagree; nothing was written.
+                disagree; the bytes at the name were left alone.
             CollectedError: the name was decided long ago, and the caller slept since.
             InvalidInputError: the token is not in the body.
-            PermissionDeniedError, UnavailableError: nothing was sent that could decide.
+            PermissionDeniedError, UnavailableError: this call sent nothing that could
+                decide; an earlier one that ended unknown stays unknown.
         """
         ...
 
