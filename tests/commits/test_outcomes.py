@@ -142,7 +142,7 @@ def test_the_commit_store_fails_at_every_call(
     table.append(rows(1))
     needed = commit_store.calls
     assert needed >= 4
-    outcomes = set()
+    outcomes: set[object] = set()
     for nth in range(1, needed + 2):
         number = nth + 1
         commit_store.calls = 0

@@ -7,7 +7,6 @@ fragments. Started through a fork server that has imported Lance but never used 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +52,9 @@ def append(run: Run) -> None:
     """Append the mark under its transaction; note the acknowledgement the moment it is given."""
     calls: list[str] = []
     table = make_table(run, calls)
-    written: Callable[..., Any] = holdfast.table.write_fragments
+    module: Any = holdfast.table
     port = DyingPort(None, calls, run)
-    holdfast.table.write_fragments = port._counted("write_fragments", written)
+    module.write_fragments = port._counted("write_fragments", module.write_fragments)
     table.append(rows(run.mark), txn=run.mark)
     _note(Path(run.acks), {"mark": run.mark})
     if run.calls_to:

@@ -26,7 +26,13 @@ from crash.worker import Run
 from holdfast.arbiter import SupportsSetUp, connect_commit_store
 
 FORKS = multiprocessing.get_context("forkserver")
-PRELOADED = ["pytest", "_pytest.config", "holdfast.arbiter.stores.sqlite", "crash.append_worker"]
+PRELOADED = [
+    "pytest",
+    "_pytest.config",
+    "lance.namespace",
+    "holdfast.arbiter.stores.sqlite",
+    "crash.append_worker",
+]
 SCHEMA = pa.schema([("mark", pa.string())])
 AT_ONCE = 2
 
@@ -34,7 +40,7 @@ AT_ONCE = 2
 @pytest.fixture(scope="module", autouse=True)
 def fork_server() -> Iterator[None]:
     """Run a fork server that has imported Lance and never uses it: a process is then cheap."""
-    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    server: Any = forkserver._forkserver
     server._stop()
     FORKS.set_forkserver_preload(PRELOADED)
     with pytest.MonkeyPatch.context() as patch:

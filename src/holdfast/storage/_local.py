@@ -46,7 +46,8 @@ class LocalStore(Handle):
         self._prefix = str(root).rstrip("/") + "/"
         self._fsync = fsync
         self._ids = ids or RandomIds()
-        self._settled: set[str] = set()  # folders whose own names were fsynced by this store
+        # Folders whose own names were fsynced by this store, each with the inode it was then.
+        self._settled: dict[str, tuple[int, int]] = {}
 
     def __repr__(self) -> str:
         return f"LocalStore({self.location})"
@@ -137,7 +138,6 @@ class LocalStore(Handle):
             folders[_parent(file)] = path
         for folder, path in folders.items():
             with _translated("sync", path):
-                self._settled.discard(folder)  # the other library may have made it anew
                 self._sync_folder(folder)
 
     # Plain text, not `Path`: every put and get comes through here.
@@ -195,24 +195,27 @@ class LocalStore(Handle):
 
         Another process may have made the folder a moment ago and not fsynced its parent yet.
         """
-        self._sync(folder)
-        if not self._fsync or folder in self._settled:
+        found = self._sync(folder)
+        if not self._fsync or self._settled.get(folder) == found:
             return
         for above in Path(folder).parents:
             with contextlib.suppress(PermissionError):  # above the root we may not be let in
                 self._sync(str(above))
             if not above.is_relative_to(self._root):
                 break
-        self._settled.add(folder)
+        self._settled[folder] = found
 
-    def _sync(self, path: str) -> None:
+    def _sync(self, path: str) -> tuple[int, int]:
+        """Fsync a file or folder; return which one it was: another library may make it anew."""
         if not self._fsync:
-            return
+            return 0, 0
         fd = os.open(path, os.O_RDONLY)
         try:
             os.fsync(fd)
+            found = os.fstat(fd)
         finally:
             os.close(fd)
+        return found.st_dev, found.st_ino
 
 
 def _open(file: str) -> BinaryIO:
