@@ -15,7 +15,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 from commits.table_worker import Place, rows
 from holdfast.commits._appends import Append, Appender
 from holdfast.commits._group import GroupCommit, Ticket
-from holdfast.errors import CommitUnknownError, InvalidInputError, UnavailableError
+from holdfast.errors import CommitUnknownError, ConflictError, InvalidInputError, UnavailableError
 
 WAIT_SECONDS = 30
 
@@ -124,6 +124,23 @@ def test_what_meets_all_is_told_to_all_and_tried_once(
             with pytest.raises(type(error)):
                 ticket.outcome()
     assert tries == [3, 3]
+
+
+def test_an_append_outlasts_lances_patience(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = place.create()
+    tries = []
+    commit = Appender._try_commit
+
+    def lose_twice(appender: Appender, appends: Sequence[Append]) -> int:
+        tries.append(len(appends))
+        if len(tries) % 3:
+            raise ConflictError("other writers were faster")
+        return commit(appender, appends)
+
+    monkeypatch.setattr(Appender, "_try_commit", lose_twice)
+    assert table.append(rows(1)).applied
+    assert tries == [1, 1, 1]
+    assert place.ids() == [1]
 
 
 def test_alone_nobody_waits(place: Place) -> None:

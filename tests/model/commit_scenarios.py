@@ -26,10 +26,12 @@ from holdfast.errors import (
     ConflictError,
     HoldfastError,
     NotFoundError,
+    PermissionDeniedError,
     UnavailableError,
 )
 from holdfast.formats import edit_config, version_name, version_of
-from holdfast.formats._manifest import _FOOTER, _LENGTH, _classes, _parse
+from holdfast.formats._manifest import _classes, _parse
+from holdfast.formats._protobuf import FOOTER, LENGTH, MAGIC
 from holdfast.storage import ObjectStore
 from holdfast.testing import (
     CountedIds,
@@ -44,6 +46,7 @@ from holdfast.txn import parse_txn
 from model.decide_scenarios import PIN, RETRY
 
 TRIES = 4
+HONEST_ANSWERS = (CommitUnknownError, ConflictError, PermissionDeniedError)
 Config = tuple[tuple[str, str], ...]
 
 
@@ -60,7 +63,7 @@ def manifest_bytes(
     for key, value in config:
         message.config[key] = value
     body: bytes = message.SerializeToString(deterministic=True)
-    return _LENGTH.pack(len(body)) + body + _FOOTER.pack(0, 0, 2, b"LANC")
+    return LENGTH.pack(len(body)) + body + FOOTER.pack(0, 0, 2, MAGIC)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -173,12 +176,16 @@ class Table:
 
     def check(self, world: World, state: State) -> str | None:
         for actor in world.actors:
-            if actor.error and not isinstance(actor.error, (CommitUnknownError, ConflictError)):
+            if actor.error and not isinstance(actor.error, HONEST_ANSWERS):
                 return f"STOPPED: {actor.name}: {actor.error}"
         try:
             marks = self._read(state)
         except HoldfastError as error:
             return f"unreadable: {error}"
+        for actor in world.actors:
+            refused = isinstance(actor.error, PermissionDeniedError)
+            if refused and actor.name[0] in marks and self.marks.count(actor.name[0]) == 1:
+                return f"GUESSED: {actor.name} was told that nothing was committed"
         if len(set(marks)) != len(marks):
             return f"DOUBLED: {marks}"
         for outcome, mark in world.acknowledged:
@@ -211,12 +218,18 @@ class Writer:
         versions = self._table.versions(
             store, self._table.make(store, commits, self._ids), "", self._ids
         )
+        unknown: HoldfastError | None = None
         for _ in range(2):
             try:
                 self._append_once(store, versions)
-            except (CommitUnknownError, UnavailableError):
-                continue
-            return
+            except (CommitUnknownError, UnavailableError) as error:
+                unknown = error
+            except PermissionDeniedError:
+                if unknown is None:
+                    raise
+                raise CommitUnknownError("the first try stays unknown") from None
+            else:
+                return
 
     def _append_once(self, store: ObjectStore, versions: Versions) -> None:
         operation = self._table.operation(

@@ -29,6 +29,13 @@ _OF_ONE = {
 }
 
 
+_TRIES = 3
+
+
+class _ColumnsChangedError(ConflictError):
+    """The rows were written for other columns; trying again would not help."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
     """What one caller wants to add.
@@ -118,6 +125,19 @@ class Appender:
             self._commit([ticket])
 
     def _commit_once(self, appends: Sequence[Append]) -> int:
+        """Commit, and again when others were faster than Lance has patience for.
+
+        Appends read nothing, so they fit on any newer version with the same columns.
+        """
+        for left in reversed(range(_TRIES)):
+            try:
+                return self._try_commit(appends)
+            except ConflictError as error:
+                if type(error) is not ConflictError or not left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _try_commit(self, appends: Sequence[Append]) -> int:
         txns = [append.txn for append in appends if append.txn is not None]
         operation = Operation(self._versions, self._options, txns, synced=True)
         fragments = [fragment for append in appends for fragment in append.fragments]
@@ -155,7 +175,7 @@ def _check_columns(now: Mapping[int, str], appends: Sequence[Append]) -> None:
             continue
         if append.columns is None:
             raise InvalidInputError("the fragments have columns that the table does not have")
-        raise ConflictError(
+        raise _ColumnsChangedError(
             "the table's columns changed since these rows were written: append them again"
         )
 

@@ -1,35 +1,35 @@
 """A Lance table manifest as far as Holdfast reads and edits it.
 
-The file ends with a 16-byte footer (where the message begins, format version, `LANC`); the
-message itself is length-prefixed protobuf. Known here are the table config, the writers'
-feature flags, and which files a version shows; every other field passes through the
-protobuf runtime untouched.
+Known here are the table config, the writers' feature flags, and which files a version shows;
+every other field passes through untouched.
 """
 
 from __future__ import annotations
 
 import functools
-import struct
 import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from holdfast.errors import CorruptError
+from holdfast.formats._protobuf import (
+    BROKEN,
+    LENGTH,
+    Described,
+    main_section,
+    message_classes,
+    read_section,
+)
 
 TOKEN_KEY = "holdfast.token"  # noqa: S105 - the config key under which a decision's mark is kept
 """The config entry that holds the token of the version's decision."""
 
-_FOOTER = struct.Struct("<QHH4s")
-_LENGTH = struct.Struct("<I")
-_MAGIC = b"LANC"
 _FLAG_TABLE_CONFIG = 8  # tells writers that do not know the config to keep away
 _DELETION_SUFFIXES = ("arrow", "bin")
 
-# name -> fields: (name, number, type). `*` repeats, `<M` is a message, `{}` a map of strings.
-_MESSAGES: Mapping[str, tuple[tuple[str, int, str], ...]] = {
+_MESSAGES: Described = {
     "DataFile": (("path", 1, "string"),),
     "DeletionFile": (
         ("file_type", 1, "uint64"),
@@ -78,7 +78,7 @@ def edit_config(manifest: bytes, entries: Mapping[str, str | None]) -> bytes:
     if message.config:
         message.writer_feature_flags |= _FLAG_TABLE_CONFIG
     body: bytes = message.SerializeToString(deterministic=True)
-    return manifest[:start] + _LENGTH.pack(len(body)) + body + manifest[end:]
+    return manifest[:start] + LENGTH.pack(len(body)) + body + manifest[end:]
 
 
 def shown_files(manifest: bytes) -> set[str]:
@@ -97,71 +97,21 @@ def shown_files(manifest: bytes) -> set[str]:
     if message.transaction_file:
         found.add(f"_transactions/{message.transaction_file}")
     if message.HasField("index_section"):
-        section: Any = _section(manifest, message.index_section, "IndexSection")[0]
+        section: Any = read_section(manifest, message.index_section, _classes()["IndexSection"])[0]
         found.update(f"_indices/{uuid.UUID(bytes=index.uuid.uuid)}/" for index in section.indices)
     return found
 
 
 def _parse(manifest: bytes) -> tuple[Any, int, int]:  # Any: a class made at run time
     """Return the message, where its length prefix begins, and where it ends."""
+    start = main_section(manifest)
     try:
-        start, _, _, magic = _FOOTER.unpack_from(manifest, len(manifest) - _FOOTER.size)
-        if magic != _MAGIC:
-            raise ValueError(magic)
-        message, end = _section(manifest, start, "Manifest")
-    except (struct.error, ValueError, OverflowError, DecodeError) as error:
+        message, end = read_section(manifest, start, _classes()["Manifest"])
+    except BROKEN as error:
         raise CorruptError("these bytes are no Lance manifest", size=len(manifest)) from error
     return message, start, end
 
 
-def _section(manifest: bytes, start: int, kind: str) -> tuple[Message, int]:
-    """Return the length-prefixed message at a position, and where it ends."""
-    (length,) = _LENGTH.unpack_from(manifest, start)
-    end = start + _LENGTH.size + length
-    if end > len(manifest) - _FOOTER.size:
-        raise ValueError(end)
-    message = _classes()[kind]()
-    message.ParseFromString(manifest[start + _LENGTH.size : end])
-    return message, end
-
-
 @functools.cache
 def _classes() -> Mapping[str, type[Message]]:
-    """Make message classes for the fields that matter here."""
-    field = descriptor_pb2.FieldDescriptorProto
-    # proto2 keeps a zero that was written apart from a field that was not: an index section
-    # at position 0 is one.
-    file = descriptor_pb2.FileDescriptorProto(
-        name="holdfast/manifest.proto", package="holdfast", syntax="proto2"
-    )
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for label, number, kind in fields:
-            repeated = kind.startswith(("*", "{"))
-            made = message.field.add(name=label, number=number)
-            made.label = field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL
-            if kind == "{}":
-                _add_map(message, made)
-            elif "<" in kind:
-                made.type = field.TYPE_MESSAGE
-                made.type_name = f".holdfast.{kind.lstrip('*<')}"
-            else:
-                made.type = getattr(field, f"TYPE_{kind.upper()}")
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    found = {name: pool.FindMessageTypeByName(f"holdfast.{name}") for name in _MESSAGES}
-    return {name: message_factory.GetMessageClass(it) for name, it in found.items()}
-
-
-def _add_map(
-    message: descriptor_pb2.DescriptorProto, made: descriptor_pb2.FieldDescriptorProto
-) -> None:
-    """Describe `map<string, string>`, which protobuf spells as repeated entries."""
-    entry = message.nested_type.add(name="ConfigEntry")
-    entry.options.map_entry = True
-    for number, label in enumerate(("key", "value"), 1):
-        part = entry.field.add(name=label, number=number)
-        part.type = descriptor_pb2.FieldDescriptorProto.TYPE_STRING
-        part.label = descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL
-    made.type = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE
-    made.type_name = f".holdfast.{message.name}.ConfigEntry"
+    return message_classes("holdfast.manifest", _MESSAGES)

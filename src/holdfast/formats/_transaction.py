@@ -9,17 +9,22 @@ here are described to the protobuf runtime.
 from __future__ import annotations
 
 import functools
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 
 from holdfast.errors import CorruptError
 from holdfast.formats._manifest import TOKEN_KEY, read_config
+from holdfast.formats._protobuf import (
+    BROKEN,
+    Described,
+    main_section,
+    message_classes,
+    read_section,
+)
 
 TRANSACTIONS_FOLDER = "_transactions"
 DATA_FOLDER = "data"
@@ -27,9 +32,6 @@ DATA_FOLDER = "data"
 Made: TypeAlias = Any
 """A message whose class is made at run time."""
 
-_FOOTER = struct.Struct("<QHH4s")
-_LENGTH = struct.Struct("<I")
-_MAGIC = b"LANC"
 _SUFFIX = ".txn"
 
 # Lance's operations in the order of their field numbers, from 100.
@@ -54,8 +56,7 @@ _OPERATIONS = (
 _FIRST_OPERATION = 100
 _DESCRIBED = frozenset({"Append", "Delete", "Rewrite", "Update"})
 
-# name -> fields: (name, number, type). `*` repeats, `<M` is a message.
-_MESSAGES: Mapping[str, tuple[tuple[str, int, str], ...]] = {
+_MESSAGES: Described = {
     "Time": (("seconds", 1, "int64"), ("nanos", 2, "int32")),
     "Field": (
         ("id", 3, "int32"),
@@ -300,47 +301,17 @@ def _fragment(part: Made) -> FragmentEntry:
 
 def _parse_manifest(manifest: bytes) -> tuple[Any, Any]:
     """Return the manifest's message, and its transaction's if it is inside."""
+    start = main_section(manifest)
     try:
-        start, _, _, magic = _FOOTER.unpack_from(manifest, len(manifest) - _FOOTER.size)
-        if magic != _MAGIC:
-            raise ValueError(magic)
-        message: Any = _section(manifest, start, "Manifest")
-        inside = message.HasField("transaction_section")
-        section = _section(manifest, message.transaction_section, "Transaction") if inside else None
-    except (struct.error, ValueError, OverflowError, DecodeError) as error:
+        message: Any = read_section(manifest, start, _classes()["Manifest"])[0]
+        if not message.HasField("transaction_section"):
+            return message, None
+        inside = read_section(manifest, message.transaction_section, _classes()["Transaction"])
+    except BROKEN as error:
         raise CorruptError("these bytes are no Lance manifest", size=len(manifest)) from error
-    return message, section
-
-
-def _section(manifest: bytes, start: int, kind: str) -> Message:
-    (length,) = _LENGTH.unpack_from(manifest, start)
-    end = start + _LENGTH.size + length
-    if end > len(manifest) - _FOOTER.size:
-        raise ValueError(end)
-    message = _classes()[kind]()
-    message.ParseFromString(manifest[start + _LENGTH.size : end])
-    return message
+    return message, inside[0]
 
 
 @functools.cache
 def _classes() -> Mapping[str, type[Message]]:
-    """Make message classes for the fields that matter here."""
-    field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(
-        name="holdfast/transaction.proto", package="holdfast.transaction", syntax="proto2"
-    )
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for label, number, kind in fields:
-            made = message.field.add(name=label, number=number)
-            repeated = kind.startswith("*")
-            made.label = field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL
-            if "<" in kind:
-                made.type = field.TYPE_MESSAGE
-                made.type_name = f".{file.package}.{kind.lstrip('*<')}"
-            else:
-                made.type = getattr(field, f"TYPE_{kind.lstrip('*').upper()}")
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    found = {name: pool.FindMessageTypeByName(f"{file.package}.{name}") for name in _MESSAGES}
-    return {name: message_factory.GetMessageClass(it) for name, it in found.items()}
+    return message_classes("holdfast.transaction", _MESSAGES)
