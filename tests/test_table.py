@@ -554,9 +554,8 @@ def test_a_table_on_s3_ddb_is_refused_clearly() -> None:
         holdfast.create_table(uri, SCHEMA)
 
 
+@pytest.mark.parametrize("place", ["ignoring s3"], indirect=True)  # on disk root may write
 def test_a_read_only_store(place: Place, ignoring_s3: FaultyS3) -> None:
-    if not place.options:
-        pytest.skip("root may write everywhere")
     table = place.create()
     table.append(rows(1))
     ignoring_s3.faults.add(Fault(kind="status_before", method="PUT", status=403, times=None))

@@ -82,9 +82,7 @@ def append_each(place: Place, numbers: Sequence[int]) -> tuple[list[int], list[s
     table = place.open()
     for number in numbers:
         try:
-            table.append(
-                rows(number), txn=(f"worker {numbers[0]}", number) if number % 2 else f"w{number}"
-            )
+            table.append(rows(number), txn=(f"job {number}", 0) if number % 2 else f"w{number}")
             acknowledged.append(number)
         except HoldfastError as error:
             errors.append(f"{error.kind.value}: {error}")
