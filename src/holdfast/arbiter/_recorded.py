@@ -231,7 +231,10 @@ class RecordedDecisions(Handle):
         Raises:
             CollectedError: it was another's; the caller slept through it.
         """
-        found = self._object(name.path)
+        try:
+            found = self._object(name.path)
+        except _NO_ANSWER as error:
+            raise _unknown(name, decided=False) from error
         if found is None or record.token.encode() not in found:
             raise CollectedError("decided long ago: read the table again", name=name.path)
         ours = make_record(name.path, found, record.token, after=None, inline=True)
