@@ -27,7 +27,8 @@ REQUIREMENTS: Mapping[str, Mapping[str, str]] = {
         "C2": "Local disk, S3 and its kin, GCS, Azure and COS work; the docs say how each decides.",
         "C3": "A store is believed only after a probe; ignoring and racy stores are refused.",
         "C4": "A commit store is a small interface anyone can implement, with a suite to prove it.",
-        "C5": "Commit stores for the common databases come with the package.",
+        "C5": "Commit stores come with the package: SQLite, PostgreSQL, MySQL and MariaDB, Redis "
+        "(DynamoDB and etcd are not built yet).",
         "C6": "A commit store makes an unreliable object store safe for tables, logs, indexes.",
         "C7": "Spark jobs with many tasks persist their results to one table safely.",
         "C8": "An unknown outcome has its own error, and repeating the call never doubles rows.",

@@ -13,13 +13,17 @@ import pytest
 
 from holdfast.arbiter import Verdict
 from holdfast.testing import StillClock, Violation, explore, mutate, replay
+from model import create_scenarios
 from model.decide_scenarios import (
     RETRY,
     Maker,
     Setup,
+    append_again,
     claim,
     conditional,
     inline,
+    log_append,
+    log_holds,
     one_owner,
     recorded_with,
     staged,
@@ -71,6 +75,16 @@ SILENT_RECORD_CLEANED_UP = """\
                 sent = True
                 self._remove_staged(record)
             except CollectedError"""
+AFTER_DECIDING = """\
+        except _NO_ANSWER as error:
+            raise _unknown(name, decided=True)"""
+AFTER_DECIDING_BELIEVED = """\
+        except UnavailableError as error:
+            raise _unknown(name, decided=True)"""
+READ_BACK_REFUSED = """\
+            except HoldfastError as error:
+                raise _unknown(name, attempt.number, error) from error
+            decision"""
 LOOK = """\
         found = self._object(name.path)
         if found is None:
@@ -256,6 +270,38 @@ MUTANTS = [
         "GUESSED",
     ),
     Mutant(
+        "believes a refusal after deciding",
+        Setup(
+            name="m",
+            make=careless_record(INLINE, (AFTER_DECIDING, AFTER_DECIDING_BELIEVED)),
+            faults=1,
+            honest=False,
+        ),
+        "GUESSED",
+    ),
+    Mutant(
+        "believes a refused read-back",
+        Setup(
+            name="m",
+            make=careless_condition((READ_BACK_REFUSED, "            decision")),
+            faults=2,
+        ),
+        "GUESSED",
+    ),
+    Mutant(
+        "believes that a collected name was another's",
+        Setup(
+            name="m",
+            make=careless_record(INLINE, ("or record.token.encode() not in found:", "or True:")),
+            observer=inline,
+            twins=True,
+            collector=True,
+            honest=False,
+            program=append_again,
+        ),
+        "DOUBLED",
+    ),
+    Mutant(
         "gives up on a record put since",
         Setup(
             name="m",
@@ -284,3 +330,36 @@ def test_mutant_is_killed(mutant: Mutant) -> None:
     assert len(caught.value.schedule) <= 40
     with pytest.raises(Violation):  # the printed schedule is a regression test by itself
         replay(scenario, " ".join(map(str, caught.value.schedule)))
+
+
+@pytest.mark.mutant
+def test_mutant_a_409_lets_a_creator_replace_the_pin(monkeypatch: pytest.MonkeyPatch) -> None:
+    careless = mutate(
+        "holdfast.arbiter._pinning",
+        (
+            "continue  # a 409, just when a rival may be creating: never a plain put here",
+            "store.put(PIN_PATH, body)\n                return _pinned(pin)",
+        ),
+    )
+    monkeypatch.setattr(create_scenarios, "pin_to_commit_store", careless.pin_to_commit_store)
+    with pytest.raises(Violation, match="PIN REPLACED"):
+        explore(create_scenarios.creators(stores=2, faults=1, honest=True))
+
+
+@pytest.mark.mutant
+def test_mutant_one_token_stages_at_one_place_for_all_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    careless = mutate("holdfast.formats._record", ("-{digest(path.encode())[:8]}", ""))
+    monkeypatch.setattr(f"{RECORDED}.make_record", careless.make_record)
+    setup = Setup(
+        name="m",
+        make=staged,
+        faults=1,
+        honest=False,
+        preemptions=2,
+        program=log_append,
+        check=log_holds,
+    )
+    with pytest.raises(Violation, match="unreadable"):
+        explore(setup.scenario())
