@@ -1,0 +1,82 @@
+"""The demo: what vanishes on a store that ignores put-if-absent, and what Holdfast keeps.
+
+Ends with the verdict of a stranger, a fresh process that imports only `lance`: exit code 0
+when every write that Holdfast acknowledged is in its table exactly once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from tools.demo import loss
+from tools.demo.ledger import Ledger
+from tools.demo.terminal import chapter, line
+
+from holdfast.testing import FaultyS3Process
+
+OUT = Path(".cache/demo")
+SAFEGUARDS = ("conditional-put",)
+
+
+def main() -> int:
+    """Tell the story; return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="./run demo", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--without",
+        choices=SAFEGUARDS,
+        metavar="SAFEGUARD",
+        help="take one safeguard out and see it end red: " + ", ".join(SAFEGUARDS),
+    )
+    parser.add_argument("--seed", type=int, default=7, help="of the data (default: 7)")
+    arguments = parser.parse_args()
+    logging.getLogger("holdfast").setLevel(logging.ERROR)
+    begun = time.monotonic()
+    folder = fresh_folder()
+    ledger = Ledger(folder / "ledger.json")
+    with (
+        FaultyS3Process(conditions="honest") as honest,
+        FaultyS3Process(conditions="ignoring") as ignoring,
+    ):
+        loss.probe_both(honest, ignoring)
+        loss.show_loss(ledger, ignoring, folder, trusting=arguments.without == "conditional-put")
+        code = verdict(ledger)
+    line(f"took {time.monotonic() - begun:.0f} s")
+    return code
+
+
+def fresh_folder() -> Path:
+    """Return an empty folder for this run; what an earlier run left is removed."""
+    shutil.rmtree(OUT, ignore_errors=True)
+    OUT.mkdir(parents=True)
+    # A verdict that the demo plants or finds is not for the user's cache.
+    os.environ["XDG_CACHE_HOME"] = str(OUT.resolve() / "cache")
+    return OUT.resolve()
+
+
+def verdict(ledger: Ledger) -> int:
+    """Let the stranger count all tables; print the end of the story and return the exit code."""
+    chapter(3, "Verdict, by a stranger that imports only lance")
+    ours = [name for name in ledger.pages if name != "stock"]
+    counts = ledger.count(*ours)
+    for found in counts:
+        line(
+            f"{found.name:<10} acknowledged {found.acknowledged}, present {found.present}, "
+            f"lost {found.lost}, doubled {found.doubled}"
+        )
+    kept = all(found.kept for found in counts)
+    line(
+        "everything acknowledged is there, once" if kept else "RED: acknowledged rows are not there"
+    )
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

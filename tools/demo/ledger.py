@@ -1,0 +1,69 @@
+"""The ledger: which ids were acknowledged for which table, on disk, for the stranger to check."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+STRANGER = Path(__file__).with_name("stranger.py")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count:
+    """What the stranger found of one table."""
+
+    name: str
+    version: int
+    acknowledged: int
+    present: int
+    lost: int
+    doubled: int
+
+    @property
+    def kept(self) -> bool:
+        """Tell whether everything acknowledged is there, once."""
+        return self.acknowledged > 0 and not self.lost and not self.doubled
+
+
+@dataclass
+class Page:
+    """One table and the ids that its writers were told are in it."""
+
+    name: str
+    uri: str
+    options: dict[str, str] = field(default_factory=dict)
+    acknowledged: list[int] = field(default_factory=list)
+
+
+class Ledger:
+    """The pages of one run. Written to disk before anybody counts."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.pages: dict[str, Page] = {}
+
+    def page(self, name: str, uri: str, options: Mapping[str, str] | None = None) -> Page:
+        """Return the page of a table; begin it if there is none."""
+        return self.pages.setdefault(name, Page(name, uri, dict(options or {})))
+
+    def acknowledge(self, name: str, ids: Iterable[int]) -> None:
+        """Note what a writer was told."""
+        self.pages[name].acknowledged.extend(ids)
+
+    def write(self, *names: str) -> Path:
+        """Write all pages, or some, and return the file."""
+        chosen = [page for name, page in self.pages.items() if not names or name in names]
+        self.file.write_text(json.dumps([vars(page) for page in chosen], indent=1))
+        return self.file
+
+    def count(self, *names: str) -> list[Count]:
+        """Let the stranger count: a fresh process that knows nothing of Holdfast."""
+        command = [sys.executable, str(STRANGER), str(self.write(*names)), "--json"]
+        found = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+        if not found.stdout:
+            raise RuntimeError(f"the stranger could not read the tables:\n{found.stderr}")
+        return [Count(**one) for one in json.loads(found.stdout)]

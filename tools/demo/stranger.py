@@ -1,0 +1,48 @@
+"""The stranger: counts with stock Lance alone what was acknowledged against what is there.
+
+    python tools/demo/stranger.py LEDGER.json [--json]
+
+It imports `lance` and nothing of Holdfast. Exit code 0 when every acknowledged id is in its
+table exactly once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import lance
+
+
+def count(entry: dict[str, Any]) -> dict[str, object]:  # Any: JSON
+    """Compare one table with the ids that its writers were told are in it."""
+    table = lance.dataset(str(entry["uri"]), storage_options=entry["options"] or None)
+    present = Counter(table.to_table(columns=["id"])["id"].to_pylist())
+    acknowledged = set(entry["acknowledged"])
+    return {
+        "name": entry["name"],
+        "version": table.version,
+        "acknowledged": len(acknowledged),
+        "present": len(present.keys() & acknowledged),
+        "lost": len(acknowledged - present.keys()),
+        "doubled": sum(times - 1 for times in present.values()),
+    }
+
+
+def main() -> int:
+    """Print one line per table."""
+    entries = json.loads(Path(sys.argv[1]).read_text())
+    counts = [count(entry) for entry in entries]
+    if "--json" in sys.argv:
+        print(json.dumps(counts))
+    else:
+        for found in counts:
+            print("  ".join(f"{key} {value}" for key, value in found.items()))
+    return 1 if any(found["lost"] or found["doubled"] for found in counts) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

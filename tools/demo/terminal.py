@@ -1,0 +1,37 @@
+"""What the demo prints: chapters, lines, one progress bar."""
+
+from __future__ import annotations
+
+import sys
+
+from tools.demo.ledger import Count
+
+_BAR = 40
+
+
+def chapter(number: int, title: str) -> None:
+    """Begin a chapter."""
+    bold, plain = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
+    print(f"\n{bold}{number}. {title}{plain}", flush=True)
+
+
+def line(text: str) -> None:
+    """Print one line of a chapter."""
+    print(f"   {text}", flush=True)
+
+
+def bar(done: int, total: int, text: str) -> None:
+    """Redraw one line on a terminal; elsewhere, print it once it is full."""
+    drawn = f"   [{'#' * (_BAR * done // total):<{_BAR}}] {text}"
+    if sys.stdout.isatty():
+        print(f"\r{drawn}", end="\n" if done >= total else "", flush=True)
+    elif done >= total:
+        print(drawn, flush=True)
+
+
+def show_count(found: Count) -> None:
+    """Print what the stranger found."""
+    line(
+        f"a stranger finds: acknowledged {found.acknowledged}, present {found.present}, "
+        f"lost {found.lost}, doubled {found.doubled}"
+    )
