@@ -18,6 +18,7 @@ TREE: dict[str, tuple[str, tuple[type[BaseException], ...]]] = {
     "CommitUnknownError": ("commit_unknown", ()),
     "ConflictError": ("conflict", ()),
     "CorruptError": ("corrupt", ()),
+    "FencedError": ("fenced", ()),
     "ForeignVersionError": ("foreign_version", ()),
     "HoldfastError": ("internal", ()),
     "InvalidInputError": ("invalid_input", (ValueError,)),
@@ -25,9 +26,12 @@ TREE: dict[str, tuple[str, tuple[type[BaseException], ...]]] = {
     "NotFoundError": ("not_found", (FileNotFoundError,)),
     "PermissionDeniedError": ("permission_denied", (PermissionError,)),
     "PinMismatchError": ("pin_mismatch", ()),
+    "PoisonedError": ("poisoned", ()),
+    "SealedError": ("sealed", ()),
     "UnavailableError": ("unavailable", (ConnectionError,)),
     "UnsafeStoreError": ("unsafe_store", ()),
     "UnsupportedError": ("unsupported", (NotImplementedError,)),
+    "WalGapError": ("wal_gap", ()),
 }
 CLASSES = [
     found

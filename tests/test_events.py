@@ -130,7 +130,8 @@ def test_only_troubles_are_logged_by_default(caplog: pytest.LogCaptureFixture) -
     caplog.set_level(logging.WARNING, "holdfast")
     for kind in EventKind:
         emit(kind, **example(kind))
-    assert [record.message.split()[0] for record in caplog.records] == ["unknown", "left_behind"]
+    troubles = [record.message.split()[0] for record in caplog.records]
+    assert troubles == ["unknown", "left_behind", "fenced", "poisoned"]
 
 
 def test_an_event_reads_well() -> None:
@@ -161,6 +162,10 @@ def test_kinds_are_pinned() -> None:
         "pinned",
         "collected",
         "left_behind",
+        "claimed",
+        "appended",
+        "fenced",
+        "poisoned",
     ]
 
 

@@ -8,12 +8,15 @@ builtin a user would expect. Errors pickle, so they cross Spark workers, and hol
 | reads again, rebuilds and tries again           | `ConflictError`, `AlreadyExistsError`    |
 | retries the same call with the same token       | `CommitUnknownError`                     |
 | waits and tries again                           | `UnavailableError`                       |
+| opens the shard again, then sends it again      | `FencedError`, `PoisonedError`           |
+| writes to another shard                         | `SealedError`                            |
 | corrects the call                               | `InvalidInputError`, `NotFoundError`,    |
 |                                                 | `PermissionDeniedError`, `MissingExtraError` |
 | chooses another way of deciding                 | `UnsafeStoreError`, `UnsupportedError`   |
 | stops, and lets an operator look                | `CommitStoreRegressedError`,             |
 |                                                 | `ForeignVersionError`, `PinMismatchError`, |
-|                                                 | `CorruptError`, `CollectedError`         |
+|                                                 | `CorruptError`, `CollectedError`,        |
+|                                                 | `WalGapError`                            |
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ class ErrorKind(StrEnum):
     COMMIT_UNKNOWN = "commit_unknown"
     CONFLICT = "conflict"
     CORRUPT = "corrupt"
+    FENCED = "fenced"
     FOREIGN_VERSION = "foreign_version"
     INTERNAL = "internal"
     INVALID_INPUT = "invalid_input"
@@ -38,9 +42,12 @@ class ErrorKind(StrEnum):
     NOT_FOUND = "not_found"
     PERMISSION_DENIED = "permission_denied"
     PIN_MISMATCH = "pin_mismatch"
+    POISONED = "poisoned"
+    SEALED = "sealed"
     UNAVAILABLE = "unavailable"
     UNSAFE_STORE = "unsafe_store"
     UNSUPPORTED = "unsupported"
+    WAL_GAP = "wal_gap"
 
 
 class HoldfastError(Exception):
@@ -70,7 +77,9 @@ class HoldfastError(Exception):
 
     def __str__(self) -> str:
         """Return the message followed by `key=value` details."""
-        shown = " ".join(f"{k}={v}" for k, v in self.details.items() if v is not None)
+        shown = " ".join(
+            f"{k}={v}" for k, v in self.details.items() if v is not None and k != "unacknowledged"
+        )
         return f"{self.message} ({shown})" if shown else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -177,6 +186,37 @@ class CollectedError(HoldfastError):
     kind = ErrorKind.COLLECTED
 
 
+class FencedError(HoldfastError):
+    """Another writer owns the shard now (`stored_epoch`); this one (`epoch`) is out for good.
+
+    What was acknowledged is safe: the new owner has it. `unacknowledged` holds the rows that
+    were not; send them again through a writer that is opened anew.
+    """
+
+    kind = ErrorKind.FENCED
+
+
+class PoisonedError(HoldfastError):
+    """The outcome of a log write is unknown, so this writer stops for good: open the shard again.
+
+    `unacknowledged` holds the rows in question. They may be in the log: opening tells.
+    """
+
+    kind = ErrorKind.POISONED
+
+
+class SealedError(HoldfastError):
+    """The shard is sealed: nobody writes to it any more."""
+
+    kind = ErrorKind.SEALED
+
+
+class WalGapError(HoldfastError):
+    """A log entry that must be there is missing. Nothing after it is read; see `wal repair`."""
+
+    kind = ErrorKind.WAL_GAP
+
+
 __all__ = [
     "AlreadyExistsError",
     "CollectedError",
@@ -185,6 +225,7 @@ __all__ = [
     "ConflictError",
     "CorruptError",
     "ErrorKind",
+    "FencedError",
     "ForeignVersionError",
     "HoldfastError",
     "InvalidInputError",
@@ -192,7 +233,10 @@ __all__ = [
     "NotFoundError",
     "PermissionDeniedError",
     "PinMismatchError",
+    "PoisonedError",
+    "SealedError",
     "UnavailableError",
     "UnsafeStoreError",
     "UnsupportedError",
+    "WalGapError",
 ]

@@ -33,6 +33,10 @@ class EventKind(StrEnum):
     PINNED = "pinned"
     COLLECTED = "collected"
     LEFT_BEHIND = "left_behind"
+    CLAIMED = "claimed"
+    APPENDED = "appended"
+    FENCED = "fenced"
+    POISONED = "poisoned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +95,29 @@ METRICS: Mapping[EventKind, Metric] = {
         name="holdfast.storage.left_behind",
         meaning="A temporary object could not be removed; harmless, `vacuum` takes it later.",
         fields=("path", "reason"),
+        level=logging.WARNING,
+    ),
+    EventKind.CLAIMED: Metric(
+        name="holdfast.wal.claims",
+        meaning="A writer claimed a shard and fenced its predecessors.",
+        fields=("shard_id", "epoch", "position", "elapsed"),
+        level=logging.INFO,
+    ),
+    EventKind.APPENDED: Metric(
+        name="holdfast.wal.appends",
+        meaning="A log entry was acknowledged.",
+        fields=("shard_id", "position", "rows", "size", "elapsed"),
+    ),
+    EventKind.FENCED: Metric(
+        name="holdfast.wal.fenced",
+        meaning="A writer learnt that another one owns its shard, and stopped.",
+        fields=("shard_id", "epoch", "stored_epoch"),
+        level=logging.WARNING,
+    ),
+    EventKind.POISONED: Metric(
+        name="holdfast.wal.poisoned",
+        meaning="A writer could not learn the outcome of a log write, and stopped.",
+        fields=("shard_id", "epoch", "position"),
         level=logging.WARNING,
     ),
 }
