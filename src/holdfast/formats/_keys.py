@@ -1,0 +1,137 @@
+"""Primary keys as bytes: which types may be keys, one value per row, and what is hashed.
+
+A key of one column is that column. A key of several is one binary value that sorts as the
+columns do: per column 0x00 for null, else 0x01 and the value, numbers as 8 bytes from the
+highest down with the sign turned over, text with its zero bytes escaped and two at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.errors import InvalidInputError
+from holdfast.formats._ragged import (
+    Ragged,
+    as_array,
+    fixed,
+    joined,
+    only,
+    single_bytes,
+    valid_rows,
+    variable,
+)
+
+PRIMARY_KEY = b"lance-schema:unenforced-primary-key"
+"""The field metadata that marks a key column."""
+
+_POSITION = b"lance-schema:unenforced-primary-key:position"
+_NUMBERS = (
+    pa.types.is_integer,
+    pa.types.is_boolean,
+)
+_TEXTS = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+)
+
+
+def key_columns(schema: pa.Schema) -> tuple[str, ...]:
+    """Return the columns of the primary key in their order; none for an append-only table."""
+    marked = []
+    for index, field in enumerate(schema):
+        metadata = field.metadata or {}
+        if metadata.get(PRIMARY_KEY, b"").lower() in {b"true", b"1", b"yes"}:
+            place = int(metadata.get(_POSITION, b"0") or 0)
+            marked.append((place == 0, place, index, field.name))
+    return tuple(name for *_, name in sorted(marked))
+
+
+def check_key_types(schema: pa.Schema, keys: Sequence[str]) -> None:
+    """Refuse key columns that Lance's log cannot hold.
+
+    Raises:
+        InvalidInputError: a key column is no integer, boolean, text or binary.
+    """
+    for name in keys:
+        kind = schema.field(name).type
+        if not any(fits(kind) for fits in (*_NUMBERS, *_TEXTS)):
+            raise InvalidInputError(
+                "a key column is an integer, a boolean, text or binary: write this table by "
+                "append instead",
+                column=name,
+                type=str(kind),
+            )
+
+
+def key_values(columns: Sequence[pa.Array]) -> pa.Array:
+    """Return one sortable value per row: the column itself, or several as binary."""
+    if len(columns) == 1:
+        return columns[0]
+    parts: list[Ragged] = []
+    for column in columns:
+        valid = valid_rows(column)
+        parts.append(single_bytes(valid))
+        parts.extend(_sortable(column))
+    return as_array(joined(parts))
+
+
+def _sortable(column: pa.Array) -> list[Ragged]:
+    valid = valid_rows(column)
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        return [fixed(_numbers(column).astype(np.uint8), valid)]
+    if pa.types.is_unsigned_integer(kind):
+        return [fixed(_numbers(column).astype(">u8"), valid)]
+    if pa.types.is_integer(kind):
+        turned = _numbers(column).astype(np.int64).view(np.uint64) ^ np.uint64(1 << 63)
+        return [fixed(turned.astype(">u8"), valid)]
+    text = _escaped(variable(column))
+    end = Ragged(np.zeros(2 * len(valid), np.uint8), np.full(len(valid), 2, np.int64))
+    return [text, only(end, valid)]
+
+
+def _escaped(rows: Ragged) -> Ragged:
+    """Write every zero byte as 00 FF."""
+    zeros = np.flatnonzero(rows.flat == 0)
+    if not len(zeros):
+        return rows
+    owner = np.repeat(np.arange(len(rows.lengths)), rows.lengths)[zeros]
+    more = np.bincount(owner, minlength=len(rows.lengths))
+    return Ragged(np.insert(rows.flat, zeros + 1, 0xFF), rows.lengths + more)
+
+
+def hashed_bytes(columns: Sequence[pa.Array]) -> Ragged:
+    """Return what the bloom filter hashes of each row."""
+    parts: list[Ragged] = []
+    for column in columns:
+        valid = valid_rows(column)
+        parts.append(single_bytes(~valid))
+        parts.extend(_hashed(column))
+    return joined(parts)
+
+
+def _hashed(column: pa.Array) -> list[Ragged]:
+    """Return a value's own bytes: of four types; of others Lance hashes only that it is there."""
+    valid = valid_rows(column)
+    kind = column.type
+    if pa.types.is_int32(kind) or pa.types.is_int64(kind):
+        return [fixed(_numbers(column), valid)]
+    if pa.types.is_string(kind):
+        end = single_bytes(np.full(len(valid), 0xFF, np.uint8))
+        return [variable(column), only(end, valid)]
+    if pa.types.is_binary(kind):
+        rows = variable(column)
+        return [fixed(rows.lengths.astype("<u8"), valid), rows]
+    return []
+
+
+def _numbers(column: pa.Array) -> np.ndarray:
+    filled = pc.fill_null(column, False if pa.types.is_boolean(column.type) else 0)
+    found: np.ndarray = filled.to_numpy(zero_copy_only=False)
+    return found

@@ -1,0 +1,223 @@
+"""What a table's manifest says of its log: the index entry `__lance_mem_wal`, decoded.
+
+It names the ways rows are divided into shards, the indexes that writers keep up to date, the
+defaults of writers, and how far each shard's SSTables are merged into the base table.
+"""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from google.protobuf.message import Message
+
+from holdfast.errors import CorruptError
+from holdfast.formats._protobuf import (
+    BROKEN,
+    Described,
+    main_section,
+    message_classes,
+    read_section,
+)
+
+MEM_WAL_INDEX = "__lance_mem_wal"
+"""The name of the index entry that makes a table one with a log."""
+
+_Made: TypeAlias = Any  # a message of a class that is made at run time
+
+DETAILS_TYPE = "/lance.table.MemWalIndexDetails"
+
+_MESSAGES: Described = {
+    "Uuid": (("uuid", 1, "bytes"),),
+    "ShardingField": (
+        ("field_id", 1, "string"),
+        ("source_ids", 2, "*int32"),
+        ("transform", 3, "string"),
+        ("expression", 4, "string"),
+        ("result_type", 5, "string"),
+        ("parameters", 6, "{}"),
+    ),
+    "ShardingSpec": (("spec_id", 1, "uint32"), ("fields", 2, "*<ShardingField")),
+    "CompactedSsTable": (("shard_id", 1, "<Uuid"), ("generation", 2, "uint64")),
+    "IndexCatchup": (("index", 1, "string"), ("generations", 2, "*<CompactedSsTable")),
+    "Details": (
+        ("snapshot_millis", 1, "int64"),
+        ("num_shards", 2, "uint32"),
+        ("snapshots", 3, "bytes"),
+        ("specs", 7, "*<ShardingSpec"),
+        ("maintained", 8, "*string"),
+        ("compacted", 9, "*<CompactedSsTable"),
+        ("catchup", 10, "*<IndexCatchup"),
+        ("defaults", 11, "{}"),
+        ("all", 12, "bool"),
+    ),
+    "Any": (("type_url", 1, "string"), ("value", 2, "bytes")),
+    "Index": (
+        ("uuid", 1, "<Uuid"),
+        ("fields", 2, "*int32"),
+        ("name", 3, "string"),
+        ("details", 6, "<Any"),
+    ),
+    "IndexSection": (("indices", 1, "*<Index"),),
+    "Manifest": (("index_section", 6, "uint64"),),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardingField:
+    """One value by which rows are divided.
+
+    Attributes:
+        field_id: the name of the value.
+        source_ids: the ids of the columns it is made of.
+        transform: `unsharded`, `bucket` or `identity`; None where an expression says it.
+        expression: an SQL expression in place of a transform.
+        result_type: the type of the value.
+        parameters: of the transform, such as `num_buckets`.
+    """
+
+    field_id: str
+    source_ids: tuple[int, ...] = ()
+    transform: str | None = None
+    expression: str | None = None
+    result_type: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardingSpec:
+    """One way of dividing rows; a shard's manifest names its `spec_id`."""
+
+    spec_id: int
+    fields: tuple[ShardingField, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemWalDetails:
+    """The decoded entry.
+
+    Attributes:
+        num_shards: how many shards the sharding makes; 0 where they are named by hand.
+        sharding_specs: how rows are divided; none where shards are named by hand.
+        maintained_indexes: the base table's indexes that SSTables carry too.
+        maintain_all_indexes: all of them, also those to come.
+        compacted: by shard id, the newest generation that is merged into the base.
+        index_catchup: by index name, the same for what that index covers.
+        writer_defaults: recorded settings of writers, in Lance's names.
+    """
+
+    num_shards: int = 0
+    sharding_specs: tuple[ShardingSpec, ...] = ()
+    maintained_indexes: tuple[str, ...] = ()
+    maintain_all_indexes: bool = True
+    compacted: Mapping[str, int] = field(default_factory=dict)
+    index_catchup: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    writer_defaults: Mapping[str, str] = field(default_factory=dict)
+
+
+def decode_details(body: bytes) -> MemWalDetails:
+    """Read the details of the entry.
+
+    Raises:
+        CorruptError: these bytes are none.
+    """
+    message: _Made = _classes()["Details"]()
+    try:
+        message.ParseFromString(body)
+        return MemWalDetails(
+            num_shards=message.num_shards,
+            sharding_specs=tuple(_spec_of(spec) for spec in message.specs),
+            maintained_indexes=tuple(message.maintained),
+            maintain_all_indexes=message.all,
+            compacted=_generations(message.compacted),
+            index_catchup={one.index: _generations(one.generations) for one in message.catchup},
+            writer_defaults=dict(message.defaults),
+        )
+    except BROKEN as error:
+        raise CorruptError("the details of the table's log cannot be read") from error
+
+
+def encode_details(details: MemWalDetails) -> bytes:
+    """Return the bytes of the details."""
+    message: _Made = _classes()["Details"]()
+    message.snapshot_millis = 0
+    message.num_shards = details.num_shards
+    for spec in details.sharding_specs:
+        made = message.specs.add(spec_id=spec.spec_id)
+        for one in spec.fields:
+            part = made.fields.add(field_id=one.field_id, result_type=one.result_type)
+            part.source_ids.extend(one.source_ids)
+            if one.transform is not None:
+                part.transform = one.transform
+            if one.expression is not None:
+                part.expression = one.expression
+            part.parameters.update(one.parameters)
+    message.maintained.extend(details.maintained_indexes)
+    _add_generations(message.compacted, details.compacted)
+    for index, generations in details.index_catchup.items():
+        _add_generations(message.catchup.add(index=index).generations, generations)
+    message.defaults.update(details.writer_defaults)
+    message.all = details.maintain_all_indexes
+    body: bytes = message.SerializeToString(deterministic=True)
+    return body
+
+
+def read_details(manifest: bytes) -> MemWalDetails | None:
+    """Return what a table manifest says of the table's log; None when it has none.
+
+    Raises:
+        CorruptError: these bytes are no manifest, or the entry cannot be read.
+    """
+    for index in _indexes(manifest):
+        if index.name == MEM_WAL_INDEX:
+            return decode_details(index.details.value)
+    return None
+
+
+def _indexes(manifest: bytes) -> list[_Made]:
+    try:
+        start = main_section(manifest)
+        message: _Made = read_section(manifest, start, _classes()["Manifest"])[0]
+        if not message.HasField("index_section"):
+            return []
+        section: _Made = read_section(manifest, message.index_section, _classes()["IndexSection"])[
+            0
+        ]
+    except BROKEN as error:
+        raise CorruptError("these bytes are no Lance manifest", size=len(manifest)) from error
+    return list(section.indices)
+
+
+def _spec_of(message: _Made) -> ShardingSpec:
+    return ShardingSpec(
+        spec_id=message.spec_id, fields=tuple(_field_of(one) for one in message.fields)
+    )
+
+
+def _field_of(message: _Made) -> ShardingField:
+    return ShardingField(
+        field_id=message.field_id,
+        source_ids=tuple(message.source_ids),
+        transform=message.transform if message.HasField("transform") else None,
+        expression=message.expression if message.HasField("expression") else None,
+        result_type=message.result_type,
+        parameters=dict(message.parameters),
+    )
+
+
+def _generations(messages: _Made) -> dict[str, int]:
+    return {str(uuid.UUID(bytes=one.shard_id.uuid)): one.generation for one in messages}
+
+
+def _add_generations(target: _Made, generations: Mapping[str, int]) -> None:
+    for shard_id, generation in generations.items():
+        made = target.add(generation=generation)
+        made.shard_id.uuid = uuid.UUID(shard_id).bytes
+
+
+@functools.cache
+def _classes() -> Mapping[str, type[Message]]:
+    return message_classes("holdfast.memwal", _MESSAGES)

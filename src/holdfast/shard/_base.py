@@ -1,0 +1,133 @@
+"""What a writer must know of the base table: its columns with their ids, its key, its indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import lance
+import pyarrow as pa
+from lance.query import DocumentGranularity
+
+from holdfast.errors import InvalidInputError
+from holdfast.formats._keys import check_key_types, key_columns
+from holdfast.formats._mem_wal_details import MEM_WAL_INDEX, MemWalDetails, read_details
+from holdfast.formats._sstable import TOMBSTONE, column_ids, tombstone_id
+
+FIELD_ID = b"lance:field_id"
+"""The field metadata of a log entry that says which column of the base table is meant."""
+
+_Described: TypeAlias = Any  # pylance's description of an index
+_VECTOR = "VECTOR"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptIndex:
+    """An index of the base table that SSTables carry under the same name.
+
+    Attributes:
+        name: its name.
+        column: the column it is on.
+        kind: `BTREE`, `INVERTED` or `VECTOR`.
+        settings: of an inverted index, how text is split; of a vector index, the `metric`.
+    """
+
+    name: str
+    column: str
+    kind: str
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """The base table at one version, as far as writers need it.
+
+    Attributes:
+        version: the version.
+        schema: its columns.
+        keys: the columns of the primary key; none for an append-only table.
+        ids: the id of each column and nested field, by its path of names.
+        storage_version: of Lance's data files.
+        details: of the table's log; None when it was never prepared for writers.
+        indexes: those that SSTables carry too.
+    """
+
+    version: int
+    schema: pa.Schema
+    keys: tuple[str, ...]
+    ids: Mapping[tuple[str, ...], int]
+    storage_version: str
+    details: MemWalDetails | None
+    indexes: tuple[KeptIndex, ...]
+
+    @property
+    def storage_schema(self) -> pa.Schema:
+        """Return the columns of log entries and SSTables.
+
+        A deleted row has its key and nothing else, so every other column may be null.
+        """
+        fields = []
+        for one in self.schema:
+            kept = one.with_nullable(one.nullable or one.name not in self.keys)
+            number = str(self.ids[one.name,]).encode()
+            fields.append(kept.with_metadata({**(one.metadata or {}), FIELD_ID: number}))
+        number = str(tombstone_id(self.ids)).encode()
+        mark = pa.field(TOMBSTONE, pa.bool_(), nullable=False, metadata={FIELD_ID: number})
+        return pa.schema([*fields, mark])
+
+
+def read_base(dataset: lance.LanceDataset, manifest: bytes) -> Base:
+    """Return what a dataset and the bytes of its manifest say.
+
+    Raises:
+        InvalidInputError: the table cannot have a log: a key of another type, a column named
+            like the tombstone.
+        CorruptError: the manifest cannot be read.
+    """
+    schema = dataset.schema
+    keys = key_columns(schema)
+    check_key_types(schema, keys)
+    if TOMBSTONE in schema.names:
+        raise InvalidInputError(
+            f"a table with a column {TOMBSTONE!r} can have no log: rename the column"
+        )
+    details = read_details(manifest)
+    return Base(
+        version=int(dataset.version),
+        schema=schema,
+        keys=keys,
+        ids=column_ids(manifest),
+        storage_version=str(dataset.data_storage_version),
+        details=details,
+        indexes=_kept(dataset, details) if details is not None else (),
+    )
+
+
+def _kept(dataset: lance.LanceDataset, details: MemWalDetails) -> tuple[KeptIndex, ...]:
+    found = []
+    for one in dataset.describe_indices():
+        wanted = details.maintain_all_indexes or one.name in details.maintained_indexes
+        if one.name == MEM_WAL_INDEX or not wanted or len(one.field_names) != 1:
+            continue
+        kept = _kept_index(one)
+        if kept is not None:
+            found.append(kept)
+    return tuple(found)
+
+
+def _kept_index(described: _Described) -> KeptIndex | None:
+    kind = str(described.index_type).upper()
+    settings: dict[str, object] = {}
+    if kind == "INVERTED":
+        settings = {key: value for key, value in described.details.items() if value is not None}
+        if "document_granularity" in settings:
+            settings["document_granularity"] = DocumentGranularity(settings["document_granularity"])
+    elif kind.startswith("IVF"):
+        kind = _VECTOR
+        settings = {"metric": str(described.details.get("metric_type", "L2")).lower()}
+    elif kind != "BTREE":
+        return None  # Lance's own log keeps no other kind either
+    return KeptIndex(
+        name=described.name, column=described.field_names[0], kind=kind, settings=settings
+    )

@@ -1,0 +1,195 @@
+"""SSTables: one generation of a shard's rows as a Lance dataset, exactly as stock Lance reads it.
+
+`write` leaves a complete folder under a name that nobody else has: data with the base
+table's column ids, the indexes the base maintains, a bloom filter, a key index; on local
+disk all of it fsynced. Until a shard manifest names it, nobody sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+from lance.file import LanceFileWriter
+
+from holdfast._ids import Ids
+from holdfast.commits._lance import translated
+from holdfast.formats._bloom import bloom_filter, hash_rows
+from holdfast.formats._key_index import key_index_data, key_index_lookup
+from holdfast.formats._keys import hashed_bytes, key_values
+from holdfast.formats._shard_manifest import SsTable
+from holdfast.formats._sstable import (
+    BLOOM_FILE,
+    KEY_INDEX_DATA,
+    KEY_INDEX_LOOKUP,
+    SSTABLE_MANIFEST,
+    renumber_columns,
+    sstable_folder,
+    sstable_path,
+)
+from holdfast.shard._base import FIELD_ID, Base, KeptIndex
+from holdfast.storage import LocalStore, ObjectStore
+
+_KEY_INDEX_VERSION = "2.0"  # of Lance's files; the readers expect this one
+
+
+class Sstables:
+    """Writes and opens the SSTables of one table.
+
+    Args:
+        store: the table's store.
+        address: the table's address as pylance takes it.
+        options: storage options with their values.
+        ids: gives folders their names.
+    """
+
+    def __init__(
+        self, store: ObjectStore, address: str, options: Mapping[str, str], ids: Ids
+    ) -> None:
+        self._store = store
+        self._address = address.rstrip("/")
+        self._options = dict(options) or None
+        self._ids = ids
+
+    def write(self, base: Base, shard_id: str, generation: int, rows: pa.Table) -> SsTable:
+        """Write one generation; durable when this returns, and seen by nobody yet.
+
+        Args:
+            base: the base table.
+            shard_id: the shard.
+            generation: the number it will have.
+            rows: in the order they were written, with tombstones, one row per key.
+
+        Raises:
+            UnavailableError, PermissionDeniedError: a store did not do its part; what is
+                there is garbage, and the next attempt has another folder.
+        """
+        folder = sstable_folder(self._ids.token(), generation)
+        path = sstable_path(shard_id, folder)
+        address = f"{self._address}/{path}"
+        plain = _without_field_metadata(rows)
+        storage_version: Any = base.storage_version  # pylance lists the versions of today
+        with translated(self._address):
+            lance.write_dataset(
+                plain,
+                address,
+                mode="create",
+                storage_options=self._options,
+                data_storage_version=storage_version,
+                max_rows_per_file=1 << 40,
+                max_bytes_per_file=1 << 62,
+                enable_v2_manifest_paths=True,
+            )
+        self._give_base_ids(path, base)
+        self._add_indexes(address, base.indexes)
+        key_bytes = self._add_keys(path, address, [rows[name] for name in base.keys])
+        self._sync(path)
+        return SsTable(
+            generation=generation,
+            path=folder,
+            in_memory_bytes=int(rows.nbytes),
+            physical_rows=rows.num_rows,
+            primary_key_bytes=key_bytes,
+        )
+
+    def open(self, shard_id: str, folder: str) -> lance.LanceDataset:
+        """Open one for reading.
+
+        Raises:
+            NotFoundError, UnavailableError: it is not there, or cannot be reached.
+        """
+        address = f"{self._address}/{sstable_path(shard_id, folder)}"
+        with translated(self._address):
+            return lance.dataset(address, storage_options=self._options)
+
+    def bloom_filter(self, shard_id: str, folder: str) -> bytes:
+        """Return the bloom filter of one.
+
+        Raises:
+            NotFoundError, UnavailableError: it is not there, or cannot be reached.
+        """
+        return self._store.get(f"{sstable_path(shard_id, folder)}/{BLOOM_FILE}")
+
+    def _give_base_ids(self, path: str, base: Base) -> None:
+        name = f"{path}/{SSTABLE_MANIFEST}"
+        manifest = self._store.get(name)
+        renumbered = renumber_columns(manifest, base.ids)
+        if renumbered != manifest:
+            self._store.put(name, renumbered)
+
+    def _add_indexes(self, address: str, indexes: Sequence[KeptIndex]) -> None:
+        if not indexes:
+            return
+        with translated(self._address):
+            dataset = lance.dataset(address, storage_options=self._options)
+            for index in indexes:
+                _add_index(dataset, index)
+
+    def _add_keys(self, path: str, address: str, columns: Sequence[pa.ChunkedArray]) -> int | None:
+        if not columns:
+            self._store.put(f"{path}/{BLOOM_FILE}", bloom_filter(np.zeros(0, np.uint64)))
+            return None
+        arrays = [whole(column) for column in columns]
+        self._store.put(f"{path}/{BLOOM_FILE}", bloom_filter(hash_rows(hashed_bytes(arrays))))
+        data = key_index_data(key_values(arrays))
+        with translated(self._address):
+            for name, table in (
+                (KEY_INDEX_DATA, data),
+                (KEY_INDEX_LOOKUP, key_index_lookup(data)),
+            ):
+                self._write_file(f"{address}/{name}", table)
+        return sum(int(array.nbytes) for array in arrays)
+
+    def _write_file(self, address: str, table: pa.Table) -> None:
+        with LanceFileWriter(
+            address, table.schema, version=_KEY_INDEX_VERSION, storage_options=self._options
+        ) as writer:
+            writer.write_batch(table)
+
+    def _sync(self, path: str) -> None:
+        if isinstance(self._store, LocalStore):
+            self._store.sync([info.path for info in self._store.list(path)])
+
+
+def newest_per_key(columns: Sequence[pa.Array]) -> pa.Array:
+    """Return the numbers of the rows that are the last with their key, in ascending order."""
+    codes = key_values(columns).dictionary_encode(null_encoding="encode").indices
+    numbers = codes.to_numpy()
+    last = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(last, numbers, np.arange(len(numbers)))
+    return pa.array(np.sort(last))
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array."""
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def _without_field_metadata(rows: pa.Table) -> pa.Table:
+    """Drop what belongs to log entries: ids of fields are in the manifest here."""
+    fields = [
+        one.with_metadata(
+            {key: value for key, value in (one.metadata or {}).items() if key != FIELD_ID}
+        )
+        for one in rows.schema
+    ]
+    return pa.Table.from_arrays(rows.columns, schema=pa.schema(fields))
+
+
+def _add_index(dataset: lance.LanceDataset, index: KeptIndex) -> None:
+    if index.kind == "VECTOR":
+        dataset.create_index(
+            index.column,
+            "IVF_HNSW_SQ",
+            name=index.name,
+            metric=str(index.settings["metric"]),
+            num_partitions=1,
+            replace=True,
+        )
+    else:
+        kind: Any = index.kind  # pylance lists the kinds of today
+        settings: dict[str, Any] = dict(index.settings)
+        dataset.create_scalar_index(index.column, kind, name=index.name, replace=True, **settings)
