@@ -526,7 +526,7 @@ def test_malformed_creations(tmp_path: Path) -> None:
     for data in nothing:
         with pytest.raises(InvalidInputError):
             holdfast.write_table(data, uri, mode="create")
-    mode: Any = "overwrite"
+    mode: Any = "replace"
     with pytest.raises(InvalidInputError, match="append"):
         holdfast.write_table(rows(1), uri, mode=mode)
     assert list(tmp_path.iterdir()) == []

@@ -29,13 +29,15 @@ from holdfast.arbiter import (
     open_arbiter,
 )
 from holdfast.commits._appends import Append, Appender, columns_of
+from holdfast.commits._committer import Committer, LanceOperation
 from holdfast.commits._data import Data, as_reader, read_any
 from holdfast.commits._history import TableStatus, VersionInfo, read_history, read_status
 from holdfast.commits._lance import translated
 from holdfast.commits._operation import TABLE_ID, LongLived, Operation
-from holdfast.commits._versions import Versions, address_of
+from holdfast.commits._versions import Edit, Versions, address_of
 from holdfast.errors import (
     AlreadyExistsError,
+    ConflictError,
     InvalidInputError,
     NotFoundError,
 )
@@ -45,6 +47,7 @@ from holdfast.storage import ObjectStore, open_store
 from holdfast.txn import TxnLike, parse_txn
 
 PRIMARY_KEY = b"lance-schema:unenforced-primary-key"
+_OVERWRITES = 10  # how often one is tried again when another came first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +56,7 @@ class CommitResult:
 
     Attributes:
         version: the version that holds it.
-        rows: how many rows it added; 0 when not `applied`.
+        rows: how many rows it wrote; 0 when not `applied`.
         txn: the transaction id it was made under.
         applied: False when the transaction was in the table already.
         elapsed: seconds.
@@ -92,6 +95,7 @@ class Table:
         self._clock = clock or SystemClock()
         self._versions = Versions(store, arbiter, uri)
         self._appender = Appender(self._versions, self._resolved)
+        self._committer = Committer(self._versions, self._resolved)
 
     def __repr__(self) -> str:
         return f"Table({self._uri})"
@@ -185,6 +189,75 @@ class Table:
             raise InvalidInputError("fragments are what lance.fragment.write_fragments returns")
         columns = None if read_version is None else columns_of(self.dataset(read_version))
         return self._commit(Append(fragments=given, txn=parsed, columns=columns), txn, begun)
+
+    def commit_operation(
+        self,
+        operation: LanceOperation,
+        *,
+        read_version: int,
+        txn: TxnLike | None = None,
+    ) -> CommitResult:
+        """Commit what was built elsewhere, as engines do; once per transaction id.
+
+        An append goes on top of whatever is newest. Any other operation does so only where
+        Lance finds that it still fits; where it does not, nobody but its maker can build it
+        anew, so it fails with a conflict and changes nothing.
+
+        Args:
+            operation: one of `lance.LanceOperation`.
+            read_version: the version it was built on.
+            txn: makes a repeat harmless: `(app, number)` or a string.
+
+        Raises:
+            InvalidInputError: no operation, no version number, a malformed txn.
+            NotFoundError: there is no such version, or a file that the operation shows is
+                not there (looked for on local disk only).
+            ConflictError: others changed what it was built on. `retryable` is True when
+                reading again and building it anew may help.
+            CommitUnknownError: the outcome could not be learnt; repeat with the same txn.
+            Other errors: as for `append`; nothing was committed.
+        """
+        return self._commit_operation(operation, read_version=read_version, txn=txn)
+
+    def _commit_operation(
+        self,
+        operation: LanceOperation,
+        *,
+        read_version: int,
+        txn: TxnLike | None = None,
+        edit: Edit | None = None,
+    ) -> CommitResult:
+        """Commit an operation; `edit` changes the manifest that is decided, or refuses."""
+        begun = self._clock.elapsed()
+        parsed = None if txn is None else parse_txn(txn)
+        _check_version(read_version)
+        if isinstance(operation, lance.LanceOperation.Append) and edit is None:
+            return self.commit(operation.fragments, txn=txn, read_version=read_version)
+        done = self._committer.commit(operation, read_version=read_version, txn=parsed, edit=edit)
+        rows = _rows_of(operation) if done.applied else 0
+        return self._result(done.version, rows, txn, applied=done.applied, begun=begun)
+
+    def _overwrite(self, data: Data, txn: TxnLike | None) -> CommitResult:
+        """Replace all rows and columns; the newest of several overwrites stands."""
+        parsed = None if txn is None else parse_txn(txn)
+        begun = self._clock.elapsed()
+        table = self.dataset()
+        if parsed is not None and is_applied(table.config(), parsed):
+            return self._result(table.version, 0, txn, applied=False, begun=begun)
+        key = [field.name for field in table.schema if PRIMARY_KEY in (field.metadata or {})]
+        reader = _with_rows(read_any(data))
+        schema = _with_key(reader.schema, key)
+        with translated(self._uri):
+            fragments = write_fragments(reader.cast(schema), table, mode="overwrite")
+        operation = lance.LanceOperation.Overwrite(schema, fragments)
+        for left in reversed(range(_OVERWRITES)):
+            try:
+                newest = self.dataset().version
+                return self.commit_operation(operation, read_version=newest, txn=txn)
+            except ConflictError as error:
+                if not error.details.get("retryable") or not left:
+                    raise
+        raise AssertionError("unreachable")
 
     def _commit(self, append: Append, txn: TxnLike | None, begun: float) -> CommitResult:
         if not append.rows:
@@ -362,23 +435,26 @@ def write_table(
     data: Data,
     uri: str | Path,
     *,
-    mode: Literal["append", "create"] = "append",
+    mode: Literal["append", "create", "overwrite"] = "append",
     txn: TxnLike | None = None,
     commit_store: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> CommitResult:
-    """Append rows to a table in one call; with `mode="create"`, create it first.
+    """Append rows to a table in one call, create it first, or replace all that it holds.
+
+    An overwrite brings its own columns and keeps the primary key and the transaction ids;
+    older versions stay readable. Of several at once the last one stands.
 
     Raises:
         InvalidInputError, CommitUnknownError, ConflictError: as for `Table.append`.
         AlreadyExistsError: with `mode="create"`, there is a table.
-        NotFoundError: with `mode="append"`, there is none.
+        NotFoundError: with `mode="append"` or `"overwrite"`, there is none.
     """
-    if mode not in {"append", "create"}:
-        raise InvalidInputError("mode is 'append' or 'create'", mode=repr(mode))
-    if mode == "append":
+    if mode not in {"append", "create", "overwrite"}:
+        raise InvalidInputError("mode is 'append', 'create' or 'overwrite'", mode=repr(mode))
+    if mode != "create":
         table = open_table(uri, storage_options, commit_store=commit_store)
-        return table.append(data, txn=txn)
+        return table.append(data, txn=txn) if mode == "append" else table._overwrite(data, txn)  # noqa: SLF001 - its own door
     if txn is not None:
         parse_txn(txn)  # before there is a table
     reader = _with_rows(read_any(data))
@@ -386,6 +462,23 @@ def write_table(
         uri, reader.schema, commit_store=commit_store, storage_options=storage_options
     )
     return table.append(reader, txn=txn)
+
+
+def _check_version(given: object) -> None:
+    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+        raise InvalidInputError("a version is a number from 1", given=repr(given))
+
+
+def _rows_of(operation: LanceOperation) -> int:
+    """Count the rows in the fragments that an operation brings."""
+    brought: Any = operation  # Any: each has fields of its own
+    match operation:
+        case lance.LanceOperation.Append() | lance.LanceOperation.Overwrite():
+            return sum(int(part.physical_rows) for part in brought.fragments)
+        case lance.LanceOperation.Update():
+            return sum(int(part.physical_rows) for part in brought.new_fragments)
+        case _:
+            return 0
 
 
 def _with_rows(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:

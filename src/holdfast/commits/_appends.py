@@ -14,7 +14,7 @@ from typing import Any
 import lance
 
 from holdfast.commits._group import GroupCommit, Ticket
-from holdfast.commits._operation import TABLE_ID, AlreadyAppliedError, Operation
+from holdfast.commits._operation import TABLE_ID, AlreadyAppliedError, Committed, Operation
 from holdfast.commits._queue import Queue
 from holdfast.commits._versions import Versions
 from holdfast.errors import ConflictError, ErrorKind, InvalidInputError
@@ -66,15 +66,7 @@ class Append:
         return {i for part in self.fragments for file in part.files for i in file.fields if i >= 0}
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """What became of it: the version, and whether this call made it."""
-
-    version: int
-    applied: bool
-
-
-Tickets = Sequence[Ticket[Append, Appended]]
+Tickets = Sequence[Ticket[Append, Committed]]
 
 
 class Appender:
@@ -84,9 +76,9 @@ class Appender:
         self._versions = versions
         self._options = options
         self._queue = Queue(versions.store)
-        self._group: GroupCommit[Append, Appended] = GroupCommit(self._commit)
+        self._group: GroupCommit[Append, Committed] = GroupCommit(self._commit)
 
-    def append(self, append: Append) -> Appended:
+    def append(self, append: Append) -> Committed:
         """Add the fragments as a new version, alone or together with others.
 
         Raises:
@@ -111,7 +103,7 @@ class Appender:
                 self._fail(now, error)
             else:
                 for ticket in now:
-                    ticket.succeed(Appended(version, applied=True))
+                    ticket.succeed(Committed(version, applied=True))
             waiting = [ticket for ticket in waiting if not ticket.done]
 
     def _fail(self, tickets: Tickets, error: Exception) -> None:
@@ -180,7 +172,7 @@ def _check_columns(now: Mapping[int, str], appends: Sequence[Append]) -> None:
         )
 
 
-def _distinct(tickets: Tickets) -> list[Ticket[Append, Appended]]:
+def _distinct(tickets: Tickets) -> list[Ticket[Append, Committed]]:
     """Leave out repeats of a transaction: they find it applied once the first one is in."""
     seen: set[Txn] = set()
     chosen = []
@@ -199,4 +191,4 @@ def _settle_applied(tickets: Tickets, error: AlreadyAppliedError) -> None:
     version = int(str(error.details["version"]))
     for ticket in tickets:
         if ticket.item.txn in applied:
-            ticket.succeed(Appended(version, applied=False))
+            ticket.succeed(Committed(version, applied=False))

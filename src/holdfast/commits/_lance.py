@@ -20,6 +20,13 @@ from holdfast.errors import (
     UnavailableError,
 )
 
+RETRYABLE = "retryable"
+"""The detail of a conflict that says whether reading again and rebuilding may help."""
+
+OVERTAKEN = "overtaken"
+"""The detail of a conflict that only patience was missing for: the same may be tried as it is."""
+
+_OVERTAKEN = re.compile("after [0-9]+ retries|too many concurrent writers", re.IGNORECASE)
 _SHOWN_CHARS = 300
 _SOURCE = re.compile(r",? (?:location: )?\S*/rust/\S+\.rs:\d+:\d+|, src/\S+\.rs:\d+:\d+")
 _QUERY = re.compile(r"\?[^\s\"'<>)]*")
@@ -59,10 +66,17 @@ def meaning_of(error: Exception, location: str) -> HoldfastError:
     text = " ".join(_QUERY.sub("?...", _SOURCE.sub("", str(error))).split())[:_SHOWN_CHARS]
     for pattern, kind, message in _MEANINGS:
         if re.search(pattern, text, re.IGNORECASE):
-            return kind(message, table=location, reason=text)
+            how = _how_to_retry(error, text) if kind is ConflictError else {}
+            return kind(message, table=location, **how, reason=text)
     if isinstance(error, ValueError | TypeError):
         return InvalidInputError("Lance refused the call", table=location, reason=text)
     return HoldfastError("Lance failed", table=location, reason=text)
+
+
+def _how_to_retry(error: Exception, text: str) -> dict[str, bool]:
+    overtaken = _OVERTAKEN.search(text) is not None
+    retryable = overtaken or bool(getattr(error, "retryable", True))
+    return {RETRYABLE: retryable, OVERTAKEN: overtaken}
 
 
 @contextmanager

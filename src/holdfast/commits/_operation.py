@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from holdfast.commits._lance import meaning_of
-from holdfast.commits._versions import AlreadyAppliedError, Versions
+from holdfast.commits._lance import OVERTAKEN, RETRYABLE, meaning_of
+from holdfast.commits._versions import AlreadyAppliedError, Edit, Versions
 from holdfast.errors import (
     AlreadyExistsError,
     CommitUnknownError,
@@ -25,6 +25,14 @@ from holdfast.txn import Txn
 
 TABLE_ID = ["table"]
 """Lance asks for a table by id; an operation knows only one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What became of a write: the version, and whether this call made it."""
+
+    version: int
+    applied: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +129,7 @@ class Operation(LongLived):
         txns: the transactions it applies.
         synced: the data files it adds are durable already.
         creates: it makes version 1 or none.
+        edit: changes the manifest that is about to be decided, or refuses.
     """
 
     def __init__(
@@ -131,11 +140,13 @@ class Operation(LongLived):
         *,
         synced: bool = False,
         creates: bool = False,
+        edit: Edit | None = None,
     ) -> None:
         super().__init__(versions, options)
         self._txns = txns
         self._synced = synced
         self._creates = creates
+        self._edit = edit
         self.version: int | None = None
         self._verdict: HoldfastError | None = None
 
@@ -145,7 +156,11 @@ class Operation(LongLived):
         version = int(request["version"])
         try:
             answer = self._versions.create(
-                request, self._txns, synced=self._synced, creates=self._creates
+                request,
+                self._txns,
+                synced=self._synced,
+                creates=self._creates,
+                edit=self._edit,
             )
         except HoldfastError as error:
             lost = self._creates and isinstance(error, ConflictError)
@@ -201,9 +216,22 @@ class Operation(LongLived):
                 raise ConflictError(
                     "other writers changed what this commit is based on: read again, rebuild "
                     "and try again",
+                    **_kept(error),
                     reason=str(error)[:300],
                 ) from error
             raise self._verdict from error
 
 
-__all__ = ["TABLE_ID", "AlreadyAppliedError", "LongLived", "Operation", "TableAnswer"]
+def _kept(error: HoldfastError) -> dict[str, object]:
+    """Return how a conflict may be tried again, if Lance said so."""
+    return {key: error.details[key] for key in (RETRYABLE, OVERTAKEN) if key in error.details}
+
+
+__all__ = [
+    "TABLE_ID",
+    "AlreadyAppliedError",
+    "Committed",
+    "LongLived",
+    "Operation",
+    "TableAnswer",
+]

@@ -9,10 +9,10 @@ one inside the manifest that is decided.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter import Arbiter, Lost, RecordedDecisions
@@ -36,6 +36,13 @@ from holdfast.formats import (
 from holdfast.formats._transaction import VersionFacts, transaction_path
 from holdfast.storage import LocalStore, ObjectStore
 from holdfast.txn import Txn
+
+Edit: TypeAlias = Callable[[bytes], bytes]
+"""Changes the manifest that is about to be decided, or refuses by raising a `HoldfastError`.
+
+Called for each try with the very bytes that Lance wants to commit, so what it finds there
+still holds when they are decided.
+"""
 
 
 class AlreadyAppliedError(ConflictError):
@@ -64,17 +71,20 @@ class Versions:
         *,
         synced: bool = False,
         creates: bool = False,
+        edit: Edit | None = None,
     ) -> dict[str, object]:
         """Make a staged manifest the version it wants to be.
 
         `synced` says that the data files the version adds are durable already, `creates`
-        that somebody here is about to create the table.
+        that somebody here is about to create the table; `edit` has the last word on the
+        manifest.
 
         Raises:
             AlreadyExistsError: another writer created the table meanwhile.
             ConflictError: another writer has this version; Lance rebases and asks again.
             AlreadyAppliedError: the version below holds some of `txns`.
             CommitUnknownError: the outcome could not be learnt.
+            HoldfastError: whatever `edit` raised; nothing was decided.
         """
         version, staged = int(fields["version"]), str(fields["manifest_path"])
         self._check_kind(fields, version)
@@ -86,6 +96,8 @@ class Versions:
             # A table that appears while Lance creates one would be overwritten, as version 2.
             raise AlreadyExistsError("somebody else created the table", version=version)
         entries = self._entries(manifest, txns, version)
+        if edit is not None:
+            manifest = edit(manifest)
         self._sync(manifest, data_too=not synced)
         body = edit_config(manifest, {**entries, TOKEN_KEY: token})
         decision = self.arbiter.decide(name, body, token)
