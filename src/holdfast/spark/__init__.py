@@ -1,1 +1,31 @@
-"""PySpark: sessions and, later, the data source."""
+"""PySpark: ready sessions, and the verbs of a table on Spark.
+
+    spark = holdfast.spark.session()
+    df.write.format("holdfast").mode("append").save(uri)
+    spark.read.format("holdfast").load(uri)
+
+Spark finds the data source `holdfast` by itself. Importing this module loads neither
+pyspark nor Lance: each name below is loaded at its first use.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.spark._session import activate, configure, session
+
+# What users may use -> the module that has it.
+_HOME = {
+    "activate": "_session",
+    "configure": "_session",
+    "session": "_session",
+}
+
+__all__ = ["activate", "configure", "session"]
+
+
+def __getattr__(name: str) -> object:
+    """Load a name when it is first asked for."""
+    if name in _HOME:
+        return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,327 @@
+"""The options of the data source `holdfast`: one table, from which they are read and documented.
+
+Spark hands options over as strings with lower-cased names. A name that is not below is
+refused, with a suggestion; what Spark itself adds is let through. `env:NAME` as a value of
+`storage.*` or `commitStoreUrl` means an environment variable, looked up by each process.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Flag, auto
+from typing import Any
+
+from holdfast.errors import InvalidInputError
+from holdfast.options import StorageOptions, suggestion
+
+
+class Use(Flag):
+    """What an option is for."""
+
+    READ = auto()
+    WRITE = auto()
+    SOURCE = auto()
+    SINK = auto()
+
+
+_WORDS = {
+    Use.READ: "read",
+    Use.WRITE: "write",
+    Use.SOURCE: "readStream",
+    Use.SINK: "writeStream",
+}
+_READS = Use.READ | Use.SOURCE
+_WRITES = Use.WRITE | Use.SINK
+_ALL = _READS | _WRITES
+_MOST = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option: its name, what it is for, how its text is read, and what to say about it."""
+
+    name: str
+    use: Use
+    parse: Callable[[str, str], Any]  # Any: each option has its own type
+    help: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What a user gave, read and checked. It travels to Spark's workers.
+
+    Attributes:
+        path: the table's address, as given.
+        storage: storage options.
+        values: every other option, by its documented name.
+        sizes: column name in lower case -> length of its vectors.
+    """
+
+    path: str
+    storage: StorageOptions
+    values: Mapping[str, Any] = field(repr=False)  # Any: see `Option.parse`
+    sizes: Mapping[str, int]
+
+    def get(self, name: str) -> Any:  # noqa: ANN401 - see `Option.parse`
+        """Return an option's value, None when it was not given."""
+        if name not in _BY_NAME:
+            raise KeyError(name)
+        return self.values.get(name)
+
+
+def _text(name: str, text: str) -> str:
+    if not text.strip():
+        raise InvalidInputError(f"option {name} is empty: give it a value or leave it out")
+    return text
+
+
+def _number(least: int) -> Callable[[str, str], int]:
+    def parse(name: str, text: str) -> int:
+        if re.fullmatch(r"[0-9]{1,19}", text.strip()) and least <= int(text) <= _MOST:
+            return int(text)
+        raise InvalidInputError(
+            f"option {name} is a whole number from {least} on", given=repr(text[:40])
+        )
+
+    return parse
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.strip().lower() not in {"true", "false"}:
+        raise InvalidInputError(f"option {name} is true or false", given=repr(text[:40]))
+    return text.strip().lower() == "true"
+
+
+def _names(name: str, text: str) -> tuple[str, ...]:
+    """Return comma-separated names; backquotes hold a name with a comma together."""
+    found = re.findall(r"\s*(`(?:[^`]|``)+`|[^,`]+?)\s*(?:,|$)", text)
+    if not found or re.sub(r"\s*(`(?:[^`]|``)+`|[^,`]+?)\s*(?:,|$)", "", text).strip():
+        raise InvalidInputError(
+            f"option {name} is a list of columns such as a,b,`with, comma`", given=repr(text[:80])
+        )
+    names = tuple(part[1:-1].replace("``", "`") if part[0] == "`" else part for part in found)
+    if len(set(names)) != len(names):
+        raise InvalidInputError(f"option {name} names a column twice")
+    return names
+
+
+def _sizes(name: str, text: str) -> dict[str, int]:
+    sizes = {}
+    for part in _names(name, text):
+        column, _, size = part.rpartition(":")
+        if not column.strip():
+            raise InvalidInputError(
+                f"option {name} is a list such as Embedding:768", given=repr(text[:80])
+            )
+        sizes[column.strip()] = _number(1)(name, size)
+    return sizes
+
+
+def _starting(name: str, text: str) -> int | str:
+    return "latest" if text.strip().lower() == "latest" else _number(1)(name, text)
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        name="commitStoreUrl",
+        use=_ALL,
+        parse=_text,
+        help="Where versions are decided. Needed only to create a table on a store that cannot "
+        "decide by itself; afterwards the table knows. Of an existing table it may be another "
+        "address of the same commit store, with credentials, say. Use `env:NAME`.",
+    ),
+    Option(
+        name="primaryKey",
+        use=_WRITES,
+        parse=_names,
+        help="The columns that identify a row, for a table that this write creates; never null.",
+    ),
+    Option(
+        name="versionAsOf",
+        use=Use.READ,
+        parse=_number(1),
+        help="Read this version instead of the newest.",
+    ),
+    Option(
+        name="timestampAsOf",
+        use=Use.READ,
+        parse=_text,
+        help="Read the version that was the newest at this time, by its writers' clocks: "
+        "`2026-11-16T10:00:00Z`; without a zone it is UTC.",
+    ),
+    Option(name="tag", use=Use.READ, parse=_text, help="Read the version that has this tag."),
+    Option(
+        name="columns",
+        use=_READS,
+        parse=_names,
+        help="Read only these columns: `a,b`. Spark cannot tell a Python data source which "
+        "columns a query uses; a schema given with `.schema(...)` has the same effect.",
+    ),
+    Option(
+        name="filter",
+        use=_READS,
+        parse=_text,
+        help="Read only rows that meet this condition, in Lance's SQL: `id < 5`.",
+    ),
+    Option(
+        name="fragmentsPerPartition",
+        use=_READS,
+        parse=_number(1),
+        help="How many fragments one task reads. Without it, as many as make 64 MiB.",
+    ),
+    Option(
+        name="txnAppId",
+        use=Use.WRITE,
+        parse=_text,
+        help="Together with `txnVersion`: a job that is repeated under the same pair is applied "
+        "once. Versions of one application count upwards.",
+    ),
+    Option(
+        name="txnVersion",
+        use=Use.WRITE,
+        parse=_number(0),
+        help="See `txnAppId`. Without the two, a job that is submitted again is a new job.",
+    ),
+    Option(
+        name="mergeSchema",
+        use=_WRITES,
+        parse=_flag,
+        help="`true` adds columns that the table lacks; rows that are there have null in them.",
+    ),
+    Option(
+        name="overwriteSchema",
+        use=Use.WRITE,
+        parse=_flag,
+        help="`true` lets an overwrite replace the columns too, not only the rows.",
+    ),
+    Option(
+        name="maxRowsPerFile",
+        use=_WRITES,
+        parse=_number(1),
+        help="Begin a new file after so many rows. Default 1048576.",
+    ),
+    Option(
+        name="maxBytesPerFile",
+        use=_WRITES,
+        parse=_number(1),
+        help="Begin a new file after about so many bytes. Default 90 GiB.",
+    ),
+    Option(
+        name="vectorColumns",
+        use=_WRITES,
+        parse=_sizes,
+        help="Arrays to store as vectors of one length, in columns that this write creates: "
+        "`Embedding:768`. `<column>.arrow.fixed-size-list.size` = `768` says the same.",
+    ),
+    Option(
+        name="startingVersion",
+        use=Use.SOURCE,
+        parse=_starting,
+        help="Begin with the rows of this version, or with `latest` with what comes after now. "
+        "Without it the stream begins with all rows there are. Of no effect once there is a "
+        "checkpoint.",
+    ),
+    Option(
+        name="maxFilesPerTrigger",
+        use=Use.SOURCE,
+        parse=_number(1),
+        help="At most so many fragments in one micro-batch. Default: all there are.",
+    ),
+    Option(
+        name="skipChangeCommits",
+        use=Use.SOURCE,
+        parse=_flag,
+        help="`true` passes over versions that deleted, changed or overwrote rows; without it "
+        "such a version ends the stream with an error.",
+    ),
+)
+_BY_NAME = {option.name: option for option in OPTIONS}
+_BY_LOWER = {option.name.lower(): option for option in OPTIONS}
+
+STORAGE_PREFIX = "storage."
+SIZE_SUFFIX = ".arrow.fixed-size-list.size"
+# What Spark adds of its own accord.
+_OF_SPARK = {"path", "checkpointlocation", "queryname"}
+
+
+def parse(options: Mapping[str, str], use: Use) -> Given:
+    """Read what Spark hands over for one use.
+
+    Raises:
+        InvalidInputError: no path, an unknown or misplaced option, or a malformed value.
+    """
+    storage: dict[str, str] = {}
+    values: dict[str, Any] = {}  # Any: see `Option.parse`
+    sizes: dict[str, int] = {}
+    for key, text in options.items():
+        lower = key.lower()
+        if lower.startswith(STORAGE_PREFIX):
+            storage[lower[len(STORAGE_PREFIX) :]] = text
+        elif lower.endswith(SIZE_SUFFIX):
+            sizes[lower[: -len(SIZE_SUFFIX)]] = _number(1)(key, text)
+        elif lower not in _OF_SPARK:
+            option = _known(key, use)
+            values[option.name] = option.parse(option.name, text)
+    _check_together(values)
+    for column, size in (values.get("vectorColumns") or {}).items():
+        if sizes.setdefault(column.lower(), size) != size:
+            raise InvalidInputError("a vector column has two lengths: keep one", column=column)
+    return Given(
+        path=_path_of(options), storage=StorageOptions(storage), values=values, sizes=sizes
+    )
+
+
+def _path_of(options: Mapping[str, str]) -> str:
+    lowered = {key.lower(): text for key, text in options.items()}
+    if "paths" in lowered:
+        raise InvalidInputError("a load reads one table: union two loads to read two")
+    if not lowered.get("path", "").strip():
+        raise InvalidInputError(
+            "no table is named: give its address to load(...), save(...) or start(...). A table "
+            "of Spark's catalog does not keep it; use a temporary view"
+        )
+    return lowered["path"].strip()
+
+
+def _known(key: str, use: Use) -> Option:
+    if key.lower() == "paths":
+        raise InvalidInputError("a load reads one table: union two loads to read two")
+    option = _BY_LOWER.get(key.lower())
+    if option is None:
+        names = {name.lower(): name for name in _BY_NAME}
+        hint = suggestion(key.lower(), [*names, STORAGE_PREFIX])
+        for lower, name in names.items():
+            hint = hint.replace(f"'{lower}'", f"'{name}'")
+        raise InvalidInputError(
+            f"unknown option {key!r}{hint}; see docs/reference/spark-options.md"
+        )
+    if use not in option.use:
+        raise InvalidInputError(
+            f"option {option.name} is for {_uses(option)}, not for {_WORDS[use]}"
+        )
+    return option
+
+
+def _check_together(values: Mapping[str, Any]) -> None:  # Any: see `Option.parse`
+    if ("txnAppId" in values) != ("txnVersion" in values):
+        raise InvalidInputError("txnAppId and txnVersion come together: give both or neither")
+    asked = [name for name in ("versionAsOf", "timestampAsOf", "tag") if name in values]
+    if len(asked) > 1:
+        raise InvalidInputError("a load reads one version: keep one of " + ", ".join(asked))
+
+
+def _uses(option: Option) -> str:
+    return ", ".join(word for use, word in _WORDS.items() if use in option.use)
+
+
+def options_page() -> str:
+    """Return the lines of the reference page: every option, from the table above."""
+    rows = [f"| `{o.name}` | {_uses(o)} | {o.help} |" for o in OPTIONS]
+    storage = (
+        f"| `{STORAGE_PREFIX}*` | {_uses(OPTIONS[0])} | The [storage options]"
+        "(storage-options.md), each with this prefix: `storage.aws_region`. Give secrets as "
+        "`env:NAME`. |"
+    )
+    return "\n".join(["| option | for | meaning |", "|---|---|---|", *rows, storage]) + "\n"

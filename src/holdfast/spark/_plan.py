@@ -1,0 +1,164 @@
+"""Planning a write, on the driver and before its tasks: the table, its columns, the sizes.
+
+A table that is not there is created here, empty: tasks then write for columns that are
+decided, and a store that cannot be trusted is refused before the work is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import lance
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from holdfast.commits._lance import translated
+from holdfast.errors import AlreadyExistsError, ConflictError, InvalidInputError, NotFoundError
+from holdfast.spark._options import Given
+from holdfast.spark._place import Place
+from holdfast.spark._types import check_writable, table_schema
+from holdfast.table import PRIMARY_KEY, Table, _with_key, create_table
+
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How tasks write: the same for every attempt of every task.
+
+    Attributes:
+        place: where the table is.
+        version: the version whose columns the files are written for.
+        columns: the columns that are written, in the table's order and types.
+        replaces: whether the rows replace all that are there.
+        limits: how large files get and in which format they are, in Lance's words.
+    """
+
+    place: Place
+    version: int
+    columns: pa.Schema
+    replaces: bool
+    limits: Mapping[str, Any]
+
+
+def plan_write(frame: StructType, given: Given, *, replaces: bool) -> Plan:
+    """Make sure that the table is there and that the frame fits it; safe to call again.
+
+    Raises:
+        InvalidInputError: the frame does not fit, or cannot be stored; every reason is given.
+        UnsafeStoreError: there is no table, and the store cannot decide by itself.
+        HoldfastError: a store failed.
+    """
+    place = Place.of(given)
+    with _opened(place, frame, given) as table:
+        _check_key(table, given)
+        dataset = table.dataset()
+        if replaces and given.get("overwriteSchema"):
+            columns = _with_key(table_schema(frame, given.sizes), _key_of(dataset.schema))
+        else:
+            if given.get("mergeSchema"):
+                dataset = _widened(table, frame, given)
+            columns = check_writable(frame, dataset.schema)
+            _check_sizes(columns, given)
+            columns = dataset.schema if replaces else columns
+        return Plan(
+            place=replace(place, uri=table.uri),
+            version=int(dataset.version),
+            columns=columns,
+            replaces=replaces,
+            limits=_limits(dataset, given),
+        )
+
+
+def _limits(dataset: lance.LanceDataset, given: Given) -> dict[str, Any]:  # Any: numbers and words
+    asked = {
+        "max_rows_per_file": given.get("maxRowsPerFile"),
+        "max_bytes_per_file": given.get("maxBytesPerFile"),
+        "data_storage_version": dataset.data_storage_version,
+    }
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+@contextmanager
+def _opened(place: Place, frame: StructType, given: Given) -> Iterator[Table]:
+    """Hold the table open, having created it if there is none."""
+    try:
+        table = place.table()
+    except NotFoundError:
+        table = _created(place, frame, given)
+    try:
+        yield table
+    finally:
+        table.close()
+
+
+def _created(place: Place, frame: StructType, given: Given) -> Table:
+    schema = table_schema(frame, given.sizes)
+    try:
+        return create_table(
+            place.uri,
+            schema,
+            primary_key=given.get("primaryKey") or (),
+            commit_store=place.commit_store,
+            storage_options=place.storage,
+        )
+    except AlreadyExistsError:
+        # Another job was first. A plain Lance table raises anew, with what to do.
+        return place.table()
+
+
+def _key_of(schema: pa.Schema) -> list[str]:
+    return [field.name for field in schema if PRIMARY_KEY in (field.metadata or {})]
+
+
+def _check_key(table: Table, given: Given) -> None:
+    asked = given.get("primaryKey")
+    there = _key_of(table.schema)
+    if asked is not None and sorted(asked) != sorted(there):
+        raise InvalidInputError(
+            "the table has another primary key: leave option primaryKey out",
+            table=", ".join(there) or "none",
+        )
+
+
+def _check_sizes(columns: pa.Schema, given: Given) -> None:
+    lengths = {f.name.lower(): getattr(f.type, "list_size", None) for f in columns}
+    for name, size in given.sizes.items():
+        if lengths.get(name) != size:
+            raise InvalidInputError(
+                "the table's column is no vector of this length: leave the option out",
+                column=name,
+                length=size,
+            )
+
+
+def _widened(table: Table, frame: StructType, given: Given) -> lance.LanceDataset:
+    """Return the newest version once it has all columns of the frame."""
+    for left in reversed(range(_TRIES)):
+        dataset = table.dataset()
+        missing = [field for field in frame.fields if field.name not in dataset.schema.names]
+        if not missing:
+            return dataset
+        names = {field.name.lower() for field in missing}
+        sizes = {name: size for name, size in given.sizes.items() if name in names}
+        _refuse_other_case(names, dataset.schema)
+        try:
+            with translated(table.uri):
+                dataset.add_columns(table_schema(StructType(missing), sizes))
+        except ConflictError:
+            if not left:
+                raise
+    return table.dataset()
+
+
+def _refuse_other_case(names: set[str], schema: pa.Schema) -> None:
+    """Spark takes `Id` and `id` for one name, and could not read a table with both."""
+    same = [name for name in schema.names if name.lower() in names]
+    if same:
+        raise InvalidInputError(
+            "a new column differs from one of the table's only by capital letters: rename it",
+            column=same[0],
+        )

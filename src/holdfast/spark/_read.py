@@ -1,0 +1,170 @@
+"""Reading a table in Spark: one version, pinned when the read is planned, fragments per task.
+
+A DataFrame sees one version from its first action on: the version is in every partition. A
+filter comes as an option of the load only. `pushFilters` is left out on purpose: Spark
+keeps what was pushed for one query and applies it to others on the same DataFrame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from holdfast.commits._lance import translated
+from holdfast.errors import InvalidInputError, NotFoundError
+from holdfast.options import suggestion
+from holdfast.spark._options import Given, Use, parse
+from holdfast.spark._place import Place
+from holdfast.spark._types import batches_for_spark, check_readable, spark_schema
+from holdfast.table import Table
+
+_PARTITION_BYTES = 64 * 2**20
+_BATCH_ROWS = 16 * 1024
+
+
+@dataclass(frozen=True)
+class Part(InputPartition):
+    """What one task reads: fragments of one version."""
+
+    version: int
+    fragments: tuple[int, ...]
+
+
+def schema_of(options: Mapping[str, str]) -> StructType:
+    """Return the columns that a load without a schema of its own has.
+
+    Raises:
+        InvalidInputError: an option is wrong, or a column's type is unknown to Spark.
+        NotFoundError: there is no such table, version or tag.
+    """
+    # Spark asks the same of batch and stream; each checks its own options later.
+    given = parse_reading(options)
+    with Place.of(given).opened() as table:
+        dataset = table.dataset(version_of(table, given))
+        return spark_schema(dataset.schema, given.get("columns"))
+
+
+def parse_reading(options: Mapping[str, str]) -> Given:
+    """Read options that may be those of a batch or of a stream.
+
+    Raises:
+        InvalidInputError: they fit neither.
+    """
+    try:
+        return parse(options, Use.READ)
+    except InvalidInputError as error:
+        with suppress(InvalidInputError):
+            return parse(options, Use.SOURCE)
+        raise error from None
+
+
+def version_of(table: Table, given: Given) -> int:
+    """Return the version that a load asks for, the newest if it asks for none.
+
+    Raises:
+        NotFoundError: there is no such version, time or tag.
+    """
+    if given.get("versionAsOf") is not None:
+        version: int = given.get("versionAsOf")
+        table.dataset(version)
+        return version
+    if given.get("timestampAsOf") is not None:
+        return _version_at(table, given.get("timestampAsOf"))
+    if given.get("tag") is not None:
+        return _tagged(table, given.get("tag"))
+    return int(table.dataset().version)
+
+
+def _version_at(table: Table, text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise InvalidInputError(
+            "option timestampAsOf is a time such as 2026-11-16T10:00:00Z", given=repr(text[:40])
+        ) from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    found = [info.version for info in table.history() if info.time <= moment]
+    if not found:
+        raise NotFoundError("the table has no version as old as that", time=moment.isoformat())
+    return max(found)
+
+
+def _tagged(table: Table, tag: str) -> int:
+    tags: Mapping[str, Any] = table.dataset().tags.list()
+    if tag not in tags:
+        raise NotFoundError(f"the table has no tag {tag!r}{suggestion(tag, list(tags))}")
+    return int(tags[tag]["version"])
+
+
+class BatchReader(DataSourceReader):
+    """Plans a read on the driver and does it in the tasks."""
+
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        self._schema = schema
+        self._given = parse(options, Use.READ)
+        self._place = Place.of(self._given)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Pin the version and share its fragments out."""
+        with self._place.opened() as table:
+            self._place = replace(self._place, uri=table.uri)
+            version = version_of(table, self._given)
+            dataset = table.dataset(version)
+            check_readable(self._schema, dataset.schema)
+            self._check_filter(dataset)
+            return share_out(
+                version, dataset.get_fragments(), self._given.get("fragmentsPerPartition")
+            )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task."""
+        if not isinstance(partition, Part):  # what Spark makes of no partitions
+            return iter(())
+        return read_part(self._place, partition, self._schema, self._given.get("filter"))
+
+    def _check_filter(self, dataset: Any) -> None:  # noqa: ANN401 - untyped pylance
+        if self._given.get("filter") is not None:
+            with translated(self._place.uri):
+                dataset.scanner(filter=self._given.get("filter"), limit=0).to_table()
+
+
+def share_out(version: int, fragments: Sequence[Any], per_part: int | None) -> list[Part]:
+    """Return which task reads which fragments: so many each, or what makes a good size."""
+    parts: list[Part] = []
+    group: list[int] = []
+    size = 0
+    for fragment in fragments:
+        group.append(int(fragment.fragment_id))
+        size += sum(int(file.file_size_bytes or 0) for file in fragment.metadata.files)
+        if len(group) == per_part or (per_part is None and size >= _PARTITION_BYTES):
+            parts.append(Part(version, tuple(group)))
+            group, size = [], 0
+    return [*parts, Part(version, tuple(group))] if group else parts
+
+
+def read_part(
+    place: Place, part: Part, schema: StructType, condition: str | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some fragments, as Spark wants them; runs in a task.
+
+    Raises:
+        NotFoundError: the version, or one of its files, is not there any more.
+        InvalidInputError: a value has no place in Spark's type.
+    """
+    dataset = place.plain(part.version)
+    wanted: list[Any] = [dataset.get_fragment(number) for number in part.fragments]
+    with translated(place.uri):
+        scanner = dataset.scanner(
+            columns=schema.fieldNames(),
+            filter=condition,
+            fragments=wanted,
+            batch_size=_BATCH_ROWS,
+        )
+        yield from batches_for_spark(scanner.to_batches(), schema)

@@ -1,0 +1,119 @@
+"""Spark sessions in which Holdfast works: the right Python, a Java, quiet logs.
+
+spark = session()                                        # a local Spark, ready to use
+spark = configure(SparkSession.builder.appName("job")).getOrCreate()   # one of your own
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import MissingExtraError
+from holdfast.spark._java import find_java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_QUIET = Path(__file__).parent / "_quiet.properties"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_REDACTED = "(?i)url|^storage[.]"
+"""Options that Spark hides in plans: those with a URL (Spark's own rule), and storage options."""
+
+
+def session(
+    master: str = "local[*]",
+    *,
+    name: str = "holdfast",
+    config: Mapping[str, str] | None = None,
+    ui: bool = False,
+) -> SparkSession:
+    """Return a Spark session in which Holdfast works; the one that is running, if there is one.
+
+    Args:
+        master: where Spark runs.
+        name: what Spark's pages call the application.
+        config: more settings; they win over ours.
+        ui: whether Spark serves its pages.
+
+    Raises:
+        MissingExtraError: pyspark or a Java is not installed; the message has the command.
+        PermissionDeniedError: a small script to start Java with cannot be written.
+    """
+    begun: SparkSession.Builder = _pyspark_sql().SparkSession.builder
+    builder = configure(begun.master(master).appName(name), ui=ui)
+    for key, value in (config or {}).items():
+        builder = builder.config(key, value)
+    with warnings.catch_warnings():
+        # Spark's launcher forks only to start another program at once.
+        warnings.filterwarnings("ignore", message="lance is not fork-safe")
+        return builder.getOrCreate()
+
+
+def configure(
+    builder: SparkSession.Builder, *, ui: bool = True, quiet: bool = True
+) -> SparkSession.Builder:
+    """Add to a session builder what Holdfast needs; call `getOrCreate` on what it returns.
+
+    It also sets `PYSPARK_PYTHON` (this Python, for the workers), `JAVA_HOME` and, for a local
+    Spark, `SPARK_LOCAL_IP` in this process, each only if it is not set yet.
+
+    Args:
+        builder: `SparkSession.builder`, with your settings.
+        ui: whether Spark serves its pages.
+        quiet: log errors only, and draw no progress bars.
+
+    Raises:
+        MissingExtraError: pyspark or a Java is not installed; the message has the command.
+        PermissionDeniedError: a small script to start Java with cannot be written.
+    """
+    sql = _pyspark_sql()
+    given = builder._options  # noqa: SLF001 - a builder shows them nowhere else
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if "spark.remote" in given:
+        return builder
+    if sql.SparkSession.getActiveSession() is None:
+        os.environ["JAVA_HOME"] = str(find_java_home())
+    if given.get("spark.master", "local").startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    ours = {
+        "spark.ui.enabled": str(ui).lower(),
+        "spark.sql.redaction.options.regex": _REDACTED,
+    }
+    if quiet:
+        ours["spark.ui.showConsoleProgress"] = "false"
+        ours[_JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={_QUIET.as_uri()}"
+    for key, value in ours.items():
+        if key not in given:
+            builder = builder.config(key, value)
+    return builder
+
+
+def activate(spark: SparkSession) -> SparkSession:
+    """Let the calling thread write with `spark`, and return it; safe to call again.
+
+    Spark remembers its session per thread, and does not find a Python data source to write
+    to in a thread that has none. Call this first in every thread you start yourself. On
+    Spark Connect it is not needed, and does nothing.
+    """
+    if hasattr(spark, "_jsparkSession"):
+        java: Any = spark._jvm  # noqa: SLF001 - the only way; Any: py4j
+        sessions = java.org.apache.spark.sql.classic.SparkSession
+        sessions.setActiveSession(spark._jsparkSession)  # noqa: SLF001
+    return spark
+
+
+def _pyspark_sql() -> ModuleType:
+    try:
+        import pyspark.sql  # noqa: PLC0415 - optional
+    except ImportError as error:
+        raise MissingExtraError(
+            "pyspark is not installed: pip install 'holdfast[local-spark]' brings Spark and a "
+            "Java; beside a Spark of your own, `pip install 'pyspark>=4.1,<5'`"
+        ) from error
+    return pyspark.sql
