@@ -8,6 +8,7 @@ builtin a user would expect. Errors pickle, so they cross Spark workers, and hol
 | reads again, rebuilds and tries again           | `ConflictError`, `AlreadyExistsError`    |
 | retries the same call with the same token       | `CommitUnknownError`                     |
 | waits and tries again                           | `UnavailableError`                       |
+| takes a new snapshot and reads again            | `SnapshotExpiredError`                   |
 | opens the shard again, then sends it again      | `FencedError`, `PoisonedError`           |
 | writes to another shard                         | `SealedError`                            |
 | corrects the call                               | `InvalidInputError`, `NotFoundError`,    |
@@ -44,6 +45,7 @@ class ErrorKind(StrEnum):
     PIN_MISMATCH = "pin_mismatch"
     POISONED = "poisoned"
     SEALED = "sealed"
+    SNAPSHOT_EXPIRED = "snapshot_expired"
     UNAVAILABLE = "unavailable"
     UNSAFE_STORE = "unsafe_store"
     UNSUPPORTED = "unsupported"
@@ -205,6 +207,12 @@ class PoisonedError(HoldfastError):
     kind = ErrorKind.POISONED
 
 
+class SnapshotExpiredError(HoldfastError):
+    """What a snapshot needs was collected, or the table never stood still: read again."""
+
+    kind = ErrorKind.SNAPSHOT_EXPIRED
+
+
 class SealedError(HoldfastError):
     """The shard is sealed: nobody writes to it any more."""
 
@@ -235,6 +243,7 @@ __all__ = [
     "PinMismatchError",
     "PoisonedError",
     "SealedError",
+    "SnapshotExpiredError",
     "UnavailableError",
     "UnsafeStoreError",
     "UnsupportedError",
