@@ -162,6 +162,8 @@ def test_kinds_are_pinned() -> None:
         "pinned",
         "collected",
         "left_behind",
+        "built",
+        "finalized",
         "claimed",
         "appended",
         "fenced",

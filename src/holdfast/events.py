@@ -33,6 +33,8 @@ class EventKind(StrEnum):
     PINNED = "pinned"
     COLLECTED = "collected"
     LEFT_BEHIND = "left_behind"
+    BUILT = "built"
+    FINALIZED = "finalized"
     CLAIMED = "claimed"
     APPENDED = "appended"
     FENCED = "fenced"
@@ -119,6 +121,18 @@ METRICS: Mapping[EventKind, Metric] = {
         meaning="A writer could not learn the outcome of a log write, and stopped.",
         fields=("shard_id", "epoch", "position"),
         level=logging.WARNING,
+    ),
+    EventKind.BUILT: Metric(
+        name="holdfast.index.tasks",
+        meaning="A task of an index build was built, and counts.",
+        fields=("build", "task", "parts", "documents", "elapsed"),
+        level=logging.INFO,
+    ),
+    EventKind.FINALIZED: Metric(
+        name="holdfast.index.finalized",
+        meaning="A complete index is in the table; not `applied` when it was there already.",
+        fields=("build", "index", "parts", "version", "applied"),
+        level=logging.INFO,
     ),
 }
 

@@ -17,11 +17,12 @@ from holdfast.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
-    """What a listing tells of one object."""
+    """What a listing tells of one object; `md5` only where the store reports something like it."""
 
     path: str
     size: int
     modified: float
+    md5: str | None = None
 
 
 class ObjectStore(Protocol):

@@ -41,6 +41,7 @@ _MAKES_A_NAME = {"create", "copy"}
 _NEEDS_BUCKET = {"create", "list", "write"}
 
 # How obstore words an answer, and S3's codes in its body.
+_MD5 = re.compile(r"[0-9a-f]{32}")  # S3's tag of an object that was put in one piece
 _STATUS = re.compile(r"status code: ([1-5]\d\d)[^:]*")
 _RETRIED = re.compile(r"after [1-9]\d* retries")
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
@@ -187,8 +188,12 @@ class RemoteStore(Handle):
 
 
 def _info(meta: obstore.ObjectMeta) -> ObjectInfo:
+    tag = (meta["e_tag"] or "").strip('"')
     return ObjectInfo(
-        path=meta["path"], size=meta["size"], modified=meta["last_modified"].timestamp()
+        path=meta["path"],
+        size=meta["size"],
+        modified=meta["last_modified"].timestamp(),
+        md5=tag if _MD5.fullmatch(tag) else None,
     )
 
 

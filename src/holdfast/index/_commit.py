@@ -1,0 +1,184 @@
+"""Commit a complete index to its table, through the table's arbiter, once.
+
+Lance is told the version that was indexed, so it leaves out what was rewritten since. What
+it would accept but nobody could use is refused here: an index without any fragment, on a
+column that is another one now, or beside segments made with other parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import lance
+from lance.bitmap import Bitmap
+from lance.dataset import Index, IndexFile
+
+from holdfast.commits._operation import TABLE_ID, AlreadyAppliedError, Operation
+from holdfast.commits._versions import Versions
+from holdfast.errors import ConflictError, CorruptError, NotFoundError
+from holdfast.formats import Plan, is_applied
+from holdfast.index._finalize import Complete
+from holdfast.index._plan import same_properties
+from holdfast.index._segments import field_id_of, properties_of, segments_of
+from holdfast.txn import FreeTxn
+
+_TRIES = 20
+
+
+class TableCommits:
+    """Commits indexes of one table."""
+
+    def __init__(self, versions: Versions, options: Mapping[str, str]) -> None:
+        self._versions = versions
+        self._options = options
+
+    def superseded(self, plan: Plan) -> int | None:
+        """Return the newest version if the index was committed and replaced since."""
+        operation, table = self._open(plan)
+        with operation.settled():
+            if not is_applied(table.config(), _txn_of(plan)) or self._is_shown(table, plan):
+                return None
+            return int(table.version)
+
+    def is_committed(self, plan: Plan) -> bool:
+        """Tell whether the index is, or was, in the table."""
+        operation, table = self._open(plan)
+        with operation.settled():
+            return is_applied(table.config(), _txn_of(plan)) or self._is_shown(table, plan)
+
+    def commit(self, complete: Complete) -> tuple[int, bool]:
+        """Commit once; return the version and whether this call made it.
+
+        Raises:
+            ConflictError: it fits the table no more; the message says what to do.
+            NotFoundError: the version that was indexed is gone.
+            CommitUnknownError: the outcome could not be learnt; repeat.
+        """
+        for left in reversed(range(_TRIES)):
+            try:
+                return self._try(complete)
+            except ConflictError as error:
+                if type(error) is not ConflictError or error.details.get("final") or not left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _try(self, complete: Complete) -> tuple[int, bool]:
+        plan = complete.plan
+        operation, table = self._open(plan)
+        try:
+            with operation.settled():
+                if is_applied(table.config(), _txn_of(plan)) or self._is_shown(table, plan):
+                    return int(table.version), False
+                coverage = self._coverage(table, plan)
+                self._check_neighbours(table, plan, coverage)
+                index = _index(complete, coverage)
+                table.commit_existing_index_segments(plan.name, plan.column, [index])
+                operation.returned(int(table.version))
+        except AlreadyAppliedError as error:
+            return int(str(error.details["version"])), False
+        return int(operation.version or 0), True
+
+    def _open(self, plan: Plan) -> tuple[Operation, lance.LanceDataset]:
+        operation = Operation(self._versions, self._options, [_txn_of(plan)])
+        hook: Any = operation  # Any: Lance wants a namespace and gets one by its methods
+        with operation.settled():
+            return operation, lance.dataset(namespace_client=hook, table_id=TABLE_ID)
+
+    def _is_shown(self, table: lance.LanceDataset, plan: Plan) -> bool:
+        return any(one.id == plan.build_id for one in segments_of(table, plan.name))
+
+    def _coverage(self, table: lance.LanceDataset, plan: Plan) -> set[int]:
+        """Return the fragments that hold what was indexed: same number, same file."""
+        field = field_id_of(table.lance_schema, plan.column)
+        if field not in plan.details.fields:
+            raise _final(
+                "the column is another one now: drop the build and index it again",
+                column=plan.column,
+            )
+        live = _files_of(table.get_fragments(), plan.details.fields[0])
+        pinned = self._pinned(plan)
+        then = _files_of(pinned.get_fragments(), plan.details.fields[0])
+        coverage = {f for f in plan.fragments if f in live and live[f] == then.get(f)}
+        if plan.fragments and not coverage:
+            raise _final(
+                "every fragment that was indexed has been rewritten since, by a compaction or "
+                "an overwrite: nothing is left to cover. Build again, and let no compaction "
+                "run meanwhile",
+                build_id=plan.build_id,
+                version=plan.version,
+            )
+        return coverage
+
+    def _pinned(self, plan: Plan) -> lance.LanceDataset:
+        hook: Any = Operation(self._versions, self._options)
+        try:
+            with hook.settled():
+                return lance.dataset(namespace_client=hook, table_id=TABLE_ID, version=plan.version)
+        except NotFoundError as error:
+            raise NotFoundError(
+                "the version that was indexed is gone: build again",
+                build_id=plan.build_id,
+                version=plan.version,
+            ) from error
+
+    def _check_neighbours(
+        self, table: lance.LanceDataset, plan: Plan, coverage: Iterable[int]
+    ) -> None:
+        """Refuse to stand beside segments that were made otherwise, or that overlap."""
+        ours = set(coverage)
+        for other in segments_of(table, plan.name):
+            theirs = set(other.fragments)
+            if theirs <= ours:
+                continue  # Lance takes it out
+            if theirs & ours:
+                raise _final(
+                    "another build of this index was committed meanwhile and covers more: "
+                    "nothing is missing; refresh the index if rows are",
+                    build_id=plan.build_id,
+                    segment=other.id,
+                )
+            try:
+                found = properties_of(self._versions.store, other.id)
+            except (NotFoundError, CorruptError):
+                found = {}
+            if not same_properties(found, plan.properties):
+                raise _final(
+                    "the index has segments with other parameters: build it again with "
+                    "replace=True",
+                    build_id=plan.build_id,
+                    segment=other.id,
+                )
+
+
+def _final(message: str, **details: object) -> ConflictError:
+    """Return a conflict that trying again does not help."""
+    return ConflictError(message, **details, final=True)
+
+
+def _txn_of(plan: Plan) -> FreeTxn:
+    return FreeTxn(f"index {plan.build_id}")
+
+
+def _files_of(fragments: Iterable[Any], field: int) -> dict[int, str]:
+    """Return for each fragment the data file that holds the column."""
+    found = {}
+    for fragment in fragments:
+        for file in fragment.metadata.files:
+            if field in file.fields:
+                found[int(fragment.fragment_id)] = str(file.path)
+    return found
+
+
+def _index(complete: Complete, coverage: set[int]) -> Index:
+    plan = complete.plan
+    return Index(
+        uuid=plan.build_id,
+        name=plan.name,
+        fields=list(plan.details.fields),
+        dataset_version=plan.version,
+        fragment_ids=Bitmap(coverage),
+        index_version=plan.details.index_version,
+        files=[IndexFile(path=path, size_bytes=size) for path, size in complete.files],
+        index_details=(plan.details.type_url, bytes.fromhex(plan.details.value_hex)),
+    )

@@ -1,0 +1,408 @@
+"""`Indexes`: create, refresh, finalize and describe the full-text indexes of one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace as changed
+from typing import Any
+
+import lance
+import pyarrow as pa
+
+from holdfast.commits._operation import TABLE_ID, Operation
+from holdfast.commits._versions import Versions
+from holdfast.errors import InvalidInputError, NotFoundError
+from holdfast.formats import BuildRecord, Part, index_id
+from holdfast.index._builds import BuildInfo, describe, open_records, pack, start
+from holdfast.index._commit import TableCommits
+from holdfast.index._existing import take_over
+from holdfast.index._finalize import Finalizer
+from holdfast.index._ground import Ground
+from holdfast.index._lance import LanceBuilder
+from holdfast.index._parameters import (
+    Settled,
+    check_memory,
+    check_parameters,
+    parameters_from,
+    settle,
+)
+from holdfast.index._plan import same_properties
+from holdfast.index._progress import Stage, Watch, report
+from holdfast.index._publish import Published, publish
+from holdfast.index._results import IndexInfo, IndexResult
+from holdfast.index._segments import (
+    FULL_TEXT,
+    Description,
+    description_of,
+    descriptions_of,
+    live_fragments,
+    marker_of,
+    properties_of,
+)
+from holdfast.index._task import TaskDone, run_task
+
+Runner = Callable[[BuildRecord], Iterable[TaskDone]]
+"""Runs every task of a build, wherever it likes, and yields each as it finishes."""
+
+
+class Indexes:
+    """The indexes of one table."""
+
+    def __init__(self, versions: Versions, options: Mapping[str, str], ground: Ground) -> None:
+        self._versions = versions
+        self._options = options
+        self._ground = ground
+        self._commits = TableCommits(versions, options)
+        self._builder = LanceBuilder(ground, versions.location, options, self._open)
+
+    def create(
+        self,
+        column: str,
+        *,
+        name: str | None = None,
+        replace: bool = False,
+        memory_mb: int | None = None,
+        tasks: int | None = None,
+        runner: Runner | None = None,
+        watch: Watch | None = None,
+        parameters: Mapping[str, Any],
+    ) -> IndexResult:
+        """Index a column: in tasks if `tasks` says how many, else at once by Lance itself."""
+        begun = self._ground.clock.elapsed()
+        given = check_parameters(parameters)
+        check_memory(memory_mb)
+        table = self._open()
+        settled = settle(column, _field(table, column), given)
+        chosen = name or f"{column.replace('.', '_')}_idx"
+        self._finish_committed(chosen)
+        if self._exists(table, chosen, column, settled, replace=replace):
+            return self._unchanged(chosen, begun)
+        if tasks is None:
+            return self._create_at_once(column, chosen, given, memory_mb, begun)
+        record = self._resumable(chosen, column, settled.properties, kept=False, table=table)
+        if record is None:
+            record = self._begin(
+                BuildRecord(
+                    token="",
+                    build_id="",
+                    name=chosen,
+                    column=column,
+                    version=int(table.version),
+                    parameters=given,
+                    memory_mb=memory_mb,
+                    tasks=_share(live_fragments(table), tasks),
+                    properties=settled.properties,
+                    replace=replace,
+                )
+            )
+        return self._run(record, runner or self.run_here, watch, begun)
+
+    def refresh(
+        self,
+        name: str,
+        *,
+        memory_mb: int | None = None,
+        tasks: int = 1,
+        runner: Runner | None = None,
+        watch: Watch | None = None,
+    ) -> IndexResult:
+        """Index the fragments that an index does not cover, with its own parameters."""
+        begun = self._ground.clock.elapsed()
+        check_memory(memory_mb)
+        self._finish_committed(name)
+        table = self._open()
+        existing = self._full_text(table, name)
+        sizes = live_fragments(table)
+        uncovered = {f: rows for f, rows in sizes.items() if f not in existing.fragments}
+        if not uncovered:
+            return self._unchanged(name, begun)
+        properties = self._uniform_properties(existing)
+        parameters = parameters_from(properties)
+        column = existing.columns[0]
+        settled = settle(column, _field(table, column), parameters)
+        if not same_properties(settled.properties, properties):
+            raise InvalidInputError(
+                "this version of Lance builds the index otherwise than it was built: create it "
+                "anew with replace=True",
+                index=name,
+            )
+        record = self._resumable(name, column, properties, kept=True, table=table)
+        if record is None:
+            parts, covered = self._taken_over(table, existing, sizes)
+            record = self._begin(
+                BuildRecord(
+                    token="",
+                    build_id="",
+                    name=name,
+                    column=column,
+                    version=int(table.version),
+                    parameters=parameters,
+                    memory_mb=memory_mb,
+                    tasks=_share(uncovered, tasks),
+                    kept=parts,
+                    kept_fragments=covered,
+                    properties=properties,
+                )
+            )
+        return self._run(record, runner or self.run_here, watch, begun)
+
+    def finalize(self, build_id: str, watch: Watch | None = None) -> IndexResult:
+        """Bring a build whose tasks have finished to its end."""
+        begun = self._ground.clock.elapsed()
+        published = self._publish(build_id, watch)
+        return self._result(published, begun, reused=len(published.plan.attempts))
+
+    def run_here(self, record: BuildRecord) -> Iterable[TaskDone]:
+        """Run the tasks of a build in this process, one after the other."""
+        for task in range(len(record.tasks)):
+            yield self.run_task(record.build_id, task)
+
+    def run_task(self, build_id: str, task: int) -> TaskDone:
+        """Run one task of a build unless it has finished; what tasks on other machines do."""
+        return run_task(self._ground, self._builder, build_id, task)
+
+    def describe(self) -> list[IndexInfo]:
+        """Return the indexes of the newest version."""
+        table = self._open()
+        live = set(live_fragments(table))
+        return [self._info(found, live) for found in descriptions_of(table)]
+
+    def builds(self) -> list[BuildInfo]:
+        """Return the builds that are open."""
+        return describe(self._ground, open_records(self._ground))
+
+    def _open(self, version: int | None = None) -> lance.LanceDataset:
+        operation = Operation(self._versions, self._options)
+        hook: Any = operation  # Any: Lance wants a namespace and gets one by its methods
+        with operation.settled():
+            return lance.dataset(namespace_client=hook, table_id=TABLE_ID, version=version)
+
+    def _begin(self, wanted: BuildRecord) -> BuildRecord:
+        token = self._ground.ids.token()
+        record = changed(
+            wanted, token=token, build_id=index_id(token), started=self._ground.clock.now()
+        )
+        start(self._ground, record)
+        return record
+
+    def _run(
+        self, record: BuildRecord, runner: Runner, watch: Watch | None, begun: float
+    ) -> IndexResult:
+        done: list[TaskDone] = []
+        report(watch, record.build_id, Stage.BUILD, 0, len(record.tasks))
+        for one in runner(record):
+            done.append(one)
+            report(watch, record.build_id, Stage.BUILD, len(done), len(record.tasks))
+        published = self._publish(record.build_id, watch)
+        return self._result(published, begun, reused=sum(one.reused for one in done))
+
+    def _publish(self, build_id: str, watch: Watch | None) -> Published:
+        finalizer = Finalizer(self._ground, watch=watch)
+        return publish(self._ground, finalizer, self._commits, build_id, watch=watch)
+
+    def _result(self, published: Published, begun: float, *, reused: int) -> IndexResult:
+        plan = published.plan
+        return IndexResult(
+            version=published.version,
+            rows=plan.documents if published.applied else 0,
+            txn=f"index {plan.build_id}",
+            applied=published.applied,
+            elapsed=self._ground.clock.elapsed() - begun,
+            name=plan.name,
+            build_id=plan.build_id,
+            partitions=len(plan.parts),
+            reused=reused,
+            uncovered=self._uncovered(plan.name),
+        )
+
+    def _unchanged(self, name: str, begun: float) -> IndexResult:
+        table = self._open()
+        found = self._full_text(table, name)
+        info = self._info(found, set(live_fragments(table)))
+        return IndexResult(
+            version=int(table.version),
+            rows=0,
+            txn=None,
+            applied=False,
+            elapsed=self._ground.clock.elapsed() - begun,
+            name=name,
+            build_id=found.segments[-1].id if found.segments else None,
+            partitions=info.partitions or 0,
+            reused=0,
+            uncovered=info.uncovered,
+        )
+
+    def _create_at_once(
+        self,
+        column: str,
+        name: str,
+        parameters: Mapping[str, Any],
+        memory_mb: int | None,
+        begun: float,
+    ) -> IndexResult:
+        """Let Lance write the final files directly and commit them: one process, no staging."""
+        operation = Operation(self._versions, self._options)
+        hook: Any = operation
+        settings = dict(parameters)
+        if memory_mb is not None:
+            settings["memory_limit"] = memory_mb
+        with operation.settled():
+            table = lance.dataset(namespace_client=hook, table_id=TABLE_ID)
+            table.create_scalar_index(column, "INVERTED", name=name, replace=True, **settings)
+            operation.returned(int(table.version))
+        made = self._unchanged(name, begun)
+        rows = self._full_text(self._open(), name).rows
+        version = int(operation.version or made.version)
+        return changed(made, version=version, rows=rows, applied=True)
+
+    def _exists(
+        self,
+        table: lance.LanceDataset,
+        name: str,
+        column: str,
+        settled: Settled,
+        *,
+        replace: bool,
+    ) -> bool:
+        """Tell whether the index is there already, as it is wanted."""
+        found = description_of(table, name)
+        if found is None:
+            return False
+        if found.kind != FULL_TEXT or found.columns != (column,):
+            raise InvalidInputError(
+                "an index of this name is there already, of another kind or column: choose "
+                "another name",
+                name=name,
+                kind=found.kind,
+                columns=", ".join(found.columns),
+            )
+        alike = all(
+            same_properties(self._properties(segment.id), settled.properties)
+            for segment in found.segments
+        )
+        if not alike and not replace:
+            raise InvalidInputError(
+                "the index is there already with other parameters: say replace=True to build it "
+                "anew",
+                name=name,
+            )
+        return alike
+
+    def _properties(self, segment: str) -> Mapping[str, str]:
+        try:
+            return properties_of(self._ground.store, segment)
+        except NotFoundError:
+            return {}
+
+    def _uniform_properties(self, existing: Description) -> Mapping[str, str]:
+        found = [self._properties(segment.id) for segment in existing.segments]
+        if not found or not all(same_properties(found[0], one) for one in found):
+            raise InvalidInputError(
+                "the index has segments with different parameters: build it anew with replace=True",
+                index=existing.name,
+            )
+        return found[0]
+
+    def _full_text(self, table: lance.LanceDataset, name: str) -> Description:
+        found = description_of(table, name)
+        if found is None or found.kind != FULL_TEXT:
+            raise NotFoundError("there is no full-text index of this name", index=name)
+        return found
+
+    def _taken_over(
+        self, table: lance.LanceDataset, existing: Description, live: Mapping[int, int]
+    ) -> tuple[tuple[Part, ...], tuple[int, ...]]:
+        """Return the parts of the existing index that become parts of the new one."""
+        if table.has_stable_row_ids:  # then a row's id does not tell its fragment
+            return (), ()
+        parts: list[Part] = []
+        covered: set[int] = set()
+        for segment in existing.segments:
+            if not segment.fragments or not set(segment.fragments) <= set(live):
+                continue
+            found = take_over(self._ground, segment, self._builder.reader)
+            if found is not None:
+                parts += found
+                covered |= set(segment.fragments)
+        return tuple(parts), tuple(sorted(covered))
+
+    def _resumable(
+        self,
+        name: str,
+        column: str,
+        properties: Mapping[str, str],
+        *,
+        kept: bool,
+        table: lance.LanceDataset,
+    ) -> BuildRecord | None:
+        """Return an open build that would come to what is wanted, if there is one."""
+        live = set(live_fragments(table))
+        found = description_of(table, name)
+        covered = set() if found is None else found.fragments
+        for record in open_records(self._ground):
+            wanted = record.name == name and record.column == column
+            alike = same_properties(record.properties or {}, properties)
+            own = {fragment for task in record.tasks for fragment in task}
+            fits = own <= live and set(record.kept_fragments) <= covered
+            fresh = not kept or not own & covered
+            if wanted and alike and fits and fresh and self._is_readable(record.version):
+                return record
+        return None
+
+    def _is_readable(self, version: int) -> bool:
+        try:
+            self._open(version)
+        except NotFoundError:
+            return False
+        return True
+
+    def _finish_committed(self, name: str) -> None:
+        """Sweep builds of this index that are in the table but were not swept."""
+        for record in open_records(self._ground):
+            if record.name != name:
+                continue
+            plan = Finalizer(self._ground).frozen(record.build_id)
+            if plan is not None and self._commits.is_committed(plan):
+                self._publish(record.build_id, None)
+
+    def _uncovered(self, name: str) -> int:
+        table = self._open()
+        found = description_of(table, name)
+        covered = set() if found is None else found.fragments
+        return len(set(live_fragments(table)) - covered)
+
+    def _info(self, found: Description, live: set[int]) -> IndexInfo:
+        markers = []
+        if found.kind == FULL_TEXT:
+            markers = [marker_of(self._ground.store, segment.id) for segment in found.segments]
+        parameters = parameters_from(markers[0].properties) if markers else {}
+        return IndexInfo(
+            name=found.name,
+            kind=found.kind,
+            columns=found.columns,
+            rows=found.rows,
+            segments=tuple(segment.id for segment in found.segments),
+            partitions=sum(len(one.parts) for one in markers) if markers else None,
+            covered=len(found.fragments & live),
+            uncovered=len(live - found.fragments),
+            parameters=parameters,
+        )
+
+
+def _share(sizes: Mapping[int, int], tasks: int) -> tuple[tuple[int, ...], ...]:
+    if not sizes:
+        raise InvalidInputError("the table is empty: there is nothing to index yet")
+    return pack(sizes, tasks)
+
+
+def _field(table: lance.LanceDataset, column: str) -> pa.Field:
+    schema, found = table.schema, None
+    for name in column.split("."):
+        names = [field.name for field in schema]
+        if name not in names:
+            raise InvalidInputError(
+                "there is no such column", column=column, columns=", ".join(table.schema.names)
+            )
+        found = schema.field(name)
+        schema = found.type if hasattr(found.type, "field") else ()
+    return found

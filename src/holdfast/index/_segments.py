@@ -1,0 +1,110 @@
+"""What a table says of its indexes: names, columns, segments, and how they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import lance
+from lance.schema import LanceSchema
+
+from holdfast.errors import InvalidInputError
+from holdfast.formats import marker_name
+from holdfast.index._marker import LanceMarkers, Marker
+from holdfast.storage import ObjectStore
+
+FULL_TEXT = "Inverted"
+"""How Lance calls the kind of a full-text index."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A committed piece of an index."""
+
+    id: str
+    fragments: tuple[int, ...]
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """An index as the table shows it."""
+
+    name: str
+    kind: str
+    columns: tuple[str, ...]
+    segments: tuple[Segment, ...]
+    rows: int
+
+    @property
+    def fragments(self) -> set[int]:
+        """Return what its segments cover."""
+        return {fragment for segment in self.segments for fragment in segment.fragments}
+
+
+def descriptions_of(table: lance.LanceDataset) -> list[Description]:
+    """Return the indexes of a table."""
+    return [
+        Description(
+            name=str(found.name),
+            kind=str(found.index_type),
+            columns=tuple(str(name) for name in found.field_names),
+            segments=tuple(
+                Segment(
+                    id=str(one.uuid),
+                    fragments=tuple(sorted(int(f) for f in one.fragment_ids)),
+                    version=int(one.dataset_version_at_last_update),
+                )
+                for one in found.segments
+            ),
+            rows=int(found.num_rows_indexed),
+        )
+        for found in table.describe_indices()
+    ]
+
+
+def description_of(table: lance.LanceDataset, name: str) -> Description | None:
+    """Return the index of a name, or None."""
+    return next((found for found in descriptions_of(table) if found.name == name), None)
+
+
+def segments_of(table: lance.LanceDataset, name: str) -> tuple[Segment, ...]:
+    """Return the segments of an index; none when there is no such index."""
+    found = description_of(table, name)
+    return () if found is None else found.segments
+
+
+def marker_of(store: ObjectStore, segment: str) -> Marker:
+    """Return what a committed segment says of itself.
+
+    Raises:
+        NotFoundError: it says nothing, as indexes of old did.
+        CorruptError: its marker cannot be read.
+    """
+    return LanceMarkers().decode(store.get(marker_name(segment).path))
+
+
+def properties_of(store: ObjectStore, segment: str) -> Mapping[str, str]:
+    """Return how a committed segment was made; errors as for `marker_of`."""
+    return marker_of(store, segment).properties
+
+
+def field_id_of(schema: LanceSchema, column: str) -> int:
+    """Return the id by which Lance knows a column.
+
+    Raises:
+        InvalidInputError: there is no such column.
+    """
+    fields, found = list(schema.fields()), None
+    for name in column.split("."):
+        found = next((field for field in fields if field.name() == name), None)
+        if found is None:
+            raise InvalidInputError("there is no such column", column=column)
+        fields = list(found.children())
+    assert found is not None  # noqa: S101 - split() gives at least one name
+    return int(found.id())
+
+
+def live_fragments(table: lance.LanceDataset) -> dict[int, int]:
+    """Return the fragments of a table with their number of rows."""
+    return {int(f.fragment_id): int(f.metadata.physical_rows) for f in table.get_fragments()}
