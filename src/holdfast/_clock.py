@@ -9,6 +9,9 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+# Linux's monotonic clock stands still while the machine sleeps; elsewhere it does not.
+_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 
 class Clock(Protocol):
     """Tells time and waits."""
@@ -18,7 +21,7 @@ class Clock(Protocol):
         ...
 
     def elapsed(self) -> float:
-        """Return seconds since an arbitrary start; never goes back."""
+        """Return seconds since an arbitrary start; never goes back, and counts sleep, too."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -34,8 +37,8 @@ class SystemClock:
         return time.time()
 
     def elapsed(self) -> float:
-        """Return the monotonic clock."""
-        return time.monotonic()
+        """Return the clock that goes on while the machine sleeps."""
+        return time.clock_gettime(_SINCE_BOOT)
 
     def sleep(self, seconds: float) -> None:
         """Block the calling thread."""

@@ -104,6 +104,11 @@ def boundary_of(path: str) -> tuple[BoundaryKind, int] | None:
     return (BoundaryKind(match[1]), int(match[2])) if match else None
 
 
+def boundary_stamp_path(shard_id: str, token: str) -> str:
+    """Return an object that only asks the store for the time."""
+    return check_path(f"{boundary_folder(shard_id)}/now-{token}")
+
+
 def quarantine_path(shard_id: str, position: int, token: str) -> str:
     """Return where a repair keeps the bytes of a damaged entry."""
     return check_path(f"{_QUARANTINE}/{check_shard_id(shard_id)}/{position:020d}-{token}")

@@ -1,0 +1,36 @@
+"""The fenced log: one writer per shard, the one before it locked out, nothing acknowledged lost.
+
+    appender = WalAppender.claim(store, arbiter, shard_id)   # writes: an epoch and a fence
+    for entry in appender.replay(): ...                      # (flushed cursor, own fence]
+    appender.append(batch)                                   # one decision: position N
+    appender.manifests.update(appender.epoch, publish)       # after a flush
+
+Readers use `WalTailer`; `collect_log` removes what was flushed. Everything that writers must
+agree on is decided by the table's arbiter, so a shard on an object store that ignores
+conditions is as safe as on S3, as long as all its writers are Holdfast's: stock writers do not
+ask the commit store, and cannot be fenced there.
+"""
+
+from holdfast.formats._entry import Entry, EntryDraft, log_schema
+from holdfast.formats._shard_manifest import ShardManifest, SsTable
+from holdfast.wal._appender import Appended, WalAppender
+from holdfast.wal._boundary import CHECK_AFTER, RETENTION
+from holdfast.wal._collect import LogCollection, collect_log
+from holdfast.wal._manifests import ShardManifests
+from holdfast.wal._tailer import WalTailer
+
+__all__ = [
+    "CHECK_AFTER",
+    "RETENTION",
+    "Appended",
+    "Entry",
+    "EntryDraft",
+    "LogCollection",
+    "ShardManifest",
+    "ShardManifests",
+    "SsTable",
+    "WalAppender",
+    "WalTailer",
+    "collect_log",
+    "log_schema",
+]

@@ -1,0 +1,323 @@
+"""`ShardManifests`: who owns a shard, decided one version after the other.
+
+    manifests = ShardManifests(store, arbiter, shard_id)
+    mine = manifests.claim()                       # a higher epoch: the one before is out
+    manifests.update(mine.writer_epoch, publish)   # FencedError once somebody claimed after us
+
+The newest version is looked for by listing, which is only a hint, and then by reading on until
+nothing is there. Stock's own hint file is written now and then for its sake, and never read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from holdfast._clock import Clock, SystemClock
+from holdfast._ids import Ids, RandomIds
+from holdfast.arbiter import Arbiter, Lost
+from holdfast.errors import (
+    CollectedError,
+    CommitUnknownError,
+    ConflictError,
+    CorruptError,
+    FencedError,
+    HoldfastError,
+    InvalidInputError,
+    NotFoundError,
+    SealedError,
+)
+from holdfast.events import EventKind, emit
+from holdfast.formats import check_shard_id
+from holdfast.formats._shard_manifest import (
+    ShardManifest,
+    decode_shard_manifest,
+    encode_shard_manifest,
+)
+from holdfast.formats._wal_names import (
+    BoundaryKind,
+    shard_manifest_folder,
+    shard_manifest_name,
+    shard_version_of,
+    version_hint_path,
+)
+from holdfast.storage import ObjectStore
+from holdfast.wal._boundary import CHECK_AFTER, Boundary
+
+_CLAIMS = 16
+_UPDATES = 64
+_HINT_EVERY = 8
+Change = Callable[[ShardManifest], ShardManifest]
+
+
+class ShardManifests:
+    """The manifests of one shard.
+
+    Raises:
+        InvalidInputError: the shard id is no UUID.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        arbiter: Arbiter,
+        shard_id: str,
+        *,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        self._store = store
+        self._arbiter = arbiter
+        self._shard_id = check_shard_id(shard_id)
+        self._clock = clock or SystemClock()
+        self._ids = ids or RandomIds()
+        self._boundary = Boundary(store, self._shard_id, BoundaryKind.MANIFEST)
+        self._known: ShardManifest | None = None
+        self._known_at = 0.0
+
+    def latest(self) -> ShardManifest | None:
+        """Return the newest version, or None for a shard that nobody made yet. Never writes.
+
+        Raises:
+            CorruptError: a version cannot be read.
+            UnavailableError, PermissionDeniedError: a store did not tell.
+            CommitStoreRegressedError, ForeignVersionError: a version is not the decided one.
+        """
+        begun = self._clock.elapsed()
+        newest = self._listed() or self._read(1)
+        while newest is not None and (after := self._read(newest.version + 1)) is not None:
+            newest = after
+        if newest is not None:
+            self._know(newest, begun)
+        return newest
+
+    def claim(
+        self, *, shard_spec_id: int = 0, field_entries: Sequence[tuple[str, bytes]] = ()
+    ) -> ShardManifest:
+        """Take the shard: decide a version with a higher epoch. Writes; makes a missing shard.
+
+        Whoever owned it can no longer update a manifest. To stop its appends, too, a fence in
+        the log is needed: use `WalAppender.claim`.
+
+        Raises:
+            FencedError: another writer claimed it at the same time.
+            SealedError: the shard is sealed.
+            CommitUnknownError: the outcome could not be learnt; claim again.
+            Other errors: as for `latest`.
+        """
+        for _ in range(_CLAIMS):
+            current = self.latest()
+            wanted = self._successor(current, shard_spec_id, field_entries)
+            theirs = self._decide(wanted)
+            if theirs is None:
+                assert self._known is not None  # noqa: S101 - set by the decision that was won
+                return self._known
+            if theirs.writer_epoch >= wanted.writer_epoch:
+                raise fenced(self._shard_id, wanted.writer_epoch, theirs.writer_epoch)
+        raise self._too_many()
+
+    def update(self, epoch: int, change: Change) -> ShardManifest:
+        """Decide the next version; only the newest owner can.
+
+        `change` may be called several times: each time another process was faster, on what it
+        wrote. It must notice its own work: after a lost answer it may meet it. Returning what
+        it was given writes nothing.
+
+        Args:
+            epoch: what the caller claimed.
+            change: returns the manifest it is given, changed; its version, epoch and token are
+                set here.
+
+        Raises:
+            FencedError: another writer claimed the shard since.
+            InvalidInputError: the change would move the flushed cursor or the generation back.
+            NotFoundError: there is no such shard.
+            CommitUnknownError: the outcome could not be learnt; update again.
+            Other errors: as for `latest`.
+        """
+        current, fresh = self._known, False
+        for _ in range(_UPDATES):
+            if current is None:
+                current, fresh = self.latest(), True
+            if current is None:
+                raise NotFoundError("there is no such shard", shard_id=self._shard_id)
+            self._check_epoch(current, epoch)
+            wanted = change(current)
+            if wanted == current and fresh:
+                return current
+            if wanted == current:
+                current = None  # perhaps there is work to do on a newer version
+                continue
+            current, fresh = self._decide(self._checked(current, wanted)), True
+            if current is None:
+                assert self._known is not None  # noqa: S101 - set by the decision that was won
+                return self._known
+        raise self._too_many()
+
+    def seal(self, epoch: int) -> ShardManifest:
+        """Decide that nobody claims this shard again.
+
+        Raises:
+            As for `update`.
+        """
+        return self.update(epoch, lambda current: replace(current, sealed=True))
+
+    def check(self, epoch: int) -> ShardManifest:
+        """Return the newest version if `epoch` still owns the shard.
+
+        Raises:
+            FencedError: it does not.
+            NotFoundError: there is no such shard.
+            Other errors: as for `latest`.
+        """
+        current = self.latest()
+        if current is None:
+            raise NotFoundError("there is no such shard", shard_id=self._shard_id)
+        self._check_epoch(current, epoch)
+        return current
+
+    def _listed(self) -> ShardManifest | None:
+        """Return the newest version that a listing shows, or the newest we know if that is newer.
+
+        A listed version that is gone was collected since, so there are newer ones: list again.
+        """
+        for _ in range(_CLAIMS):
+            found = [
+                version
+                for info in self._store.list(shard_manifest_folder(self._shard_id))
+                if (version := shard_version_of(info.path)) is not None
+            ]
+            newest = max(found, default=0)
+            if self._known is not None and self._known.version >= newest:
+                return self._known
+            manifest = self._read(newest) if newest else None
+            if manifest is not None or not newest:
+                return manifest
+        raise self._too_many()
+
+    def _successor(
+        self,
+        current: ShardManifest | None,
+        shard_spec_id: int,
+        field_entries: Sequence[tuple[str, bytes]],
+    ) -> ShardManifest:
+        if current is None:
+            return ShardManifest(
+                shard_id=self._shard_id,
+                version=1,
+                writer_epoch=1,
+                shard_spec_id=shard_spec_id,
+                field_entries=tuple(field_entries),
+            )
+        if current.sealed:
+            raise SealedError("this shard is sealed: write to another", shard_id=self._shard_id)
+        return replace(current, version=current.version + 1, writer_epoch=current.writer_epoch + 1)
+
+    def _check_epoch(self, current: ShardManifest, epoch: int) -> None:
+        if current.writer_epoch > epoch:
+            raise fenced(self._shard_id, epoch, current.writer_epoch)
+        if current.writer_epoch < epoch:
+            raise CorruptError(
+                "the shard's epoch went back: somebody removed or replaced its manifests",
+                shard_id=self._shard_id,
+                epoch=epoch,
+                stored_epoch=current.writer_epoch,
+            )
+
+    def _checked(self, current: ShardManifest, wanted: ShardManifest) -> ShardManifest:
+        went_back = (
+            wanted.replay_after < current.replay_after
+            or wanted.current_generation < current.current_generation
+        )
+        if went_back or wanted.shard_id != current.shard_id:
+            raise InvalidInputError(
+                "an update never moves the flushed cursor or the generation back",
+                shard_id=self._shard_id,
+                replay_after=wanted.replay_after,
+                current_replay_after=current.replay_after,
+            )
+        return replace(wanted, version=current.version + 1, writer_epoch=current.writer_epoch)
+
+    def _decide(self, wanted: ShardManifest) -> ShardManifest | None:
+        """Decide one version; None when it is ours, else the version to go on from.
+
+        A version that somebody collected since we read is not ours, even if it could be
+        created: its number was decided long ago.
+        """
+        token = self._ids.token()
+        wanted = replace(wanted, token=token)
+        name = shard_manifest_name(self._shard_id, wanted.version)
+        begun = self._clock.elapsed()
+        read_at = self._known_at if self._known is not None else begun
+        body = encode_shard_manifest(wanted)
+        try:
+            decision = self._arbiter.decide(name, body, token)
+        except CollectedError:
+            return self._after_sleep()
+        if isinstance(decision, Lost):
+            theirs = self._decode(wanted.version, decision.body)
+            self._know(theirs, read_at)  # still from before the sleep, if there was one
+            return theirs
+        if self._slept(read_at) and self._is_collected(wanted.version):
+            return self._after_sleep()
+        self._know(replace(wanted, source=body), begun)
+        self._write_hint(wanted.version)
+        return None
+
+    def _slept(self, since: float) -> bool:
+        return self._clock.elapsed() - since > CHECK_AFTER.total_seconds()
+
+    def _is_collected(self, version: int) -> bool:
+        try:
+            return version <= self._boundary.read()
+        except HoldfastError as error:
+            raise CommitUnknownError(
+                "decided, but not shown to be newer than what was collected: try again",
+                shard_id=self._shard_id,
+                version=version,
+            ) from error
+
+    def _after_sleep(self) -> ShardManifest:
+        self._known = None
+        newest = self.latest()
+        if newest is None:
+            raise NotFoundError("there is no such shard", shard_id=self._shard_id)
+        return newest
+
+    def _write_hint(self, version: int) -> None:
+        """Spare stock readers some looking; only now and then, and never needed."""
+        if version % _HINT_EVERY == 0:
+            with contextlib.suppress(HoldfastError):
+                body = json.dumps({"version": version}, separators=(",", ":")).encode()
+                self._store.put(version_hint_path(self._shard_id), body)
+
+    def _read(self, version: int) -> ShardManifest | None:
+        body = self._arbiter.read(shard_manifest_name(self._shard_id, version))
+        return None if body is None else self._decode(version, body)
+
+    def _decode(self, version: int, body: bytes) -> ShardManifest:
+        return decode_shard_manifest(body, shard_id=self._shard_id, version=version)
+
+    def _know(self, manifest: ShardManifest, read_at: float) -> None:
+        self._known, self._known_at = manifest, read_at
+
+    def _too_many(self) -> ConflictError:
+        return ConflictError(
+            "other processes changed this shard each time first: try again",
+            shard_id=self._shard_id,
+        )
+
+
+def fenced(shard_id: str, epoch: int, stored_epoch: int | None, **details: object) -> FencedError:
+    """Return the error of a writer whose shard has another owner, and tell the subscribers."""
+    emit(EventKind.FENCED, shard_id=shard_id, epoch=epoch, stored_epoch=stored_epoch)
+    return FencedError(
+        "another writer owns this shard now: what was acknowledged is safe with it; open the "
+        "shard again to go on",
+        shard_id=shard_id,
+        epoch=epoch,
+        stored_epoch=stored_epoch,
+        **details,
+    )
