@@ -577,6 +577,15 @@ CHANGES: dict[str, Callable[[Any], object]] = {
     ),
     "dropped": lambda d: d.drop_columns(["text"]),
     "cast": lambda d: d.alter_columns({"path": "id", "data_type": pa.int32()}),
+    "renamed": lambda d: lance.write_dataset(
+        pa.table({"number": [1], "word": ["x"]}), d, mode="overwrite"
+    ),
+}
+DIFFERENCES = {
+    "overwritten": "column 'id' .int64. is now 'other' .string.",
+    "dropped": "column 'text' .string. is gone",
+    "cast": "column 'id' was int64, is now int32",
+    "renamed": "column 'id' .int64. is now 'number'",
 }
 
 
@@ -593,11 +602,61 @@ def test_rows_written_for_other_columns_are_not_added(
         return parts
 
     monkeypatch.setattr("holdfast.table.write_fragments", write_then_change)
-    with pytest.raises(ConflictError, match="columns changed"):
+    with pytest.raises(ConflictError, match=DIFFERENCES[change]):
         table.append(rows(2), txn="once")
     monkeypatch.undo()
     assert place.stock().to_table().num_rows == 1  # and it can be read
     assert table.applied(["once"]) == [False]
+
+
+@pytest.mark.parametrize("how", ["append", "commit_operation"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_columns_that_change_while_lance_commits(
+    place: Place, monkeypatch: pytest.MonkeyPatch, change: str, how: str
+) -> None:
+    """Lance puts the rows upon the new columns, and asks the hook once more."""
+    table = place.create()
+    table.append(rows(1))
+    parts = write_fragments(rows(2), table.dataset(), mode="append")
+    changes = iter([CHANGES[change]])
+    decide = Versions.create
+
+    def change_first(self: Versions, *args: Any, **kwargs: Any) -> Any:
+        if self is table._versions:
+            next(changes, lambda _: None)(place.open().dataset())
+        return decide(self, *args, **kwargs)
+
+    def commit() -> object:
+        if how == "append":
+            return table.append(rows(2), txn="once")
+        operation = lance.LanceOperation.Append(parts)
+        return table._commit_operation(operation, read_version=2, txn="once", edit=lambda m: m)
+
+    monkeypatch.setattr(Versions, "create", change_first)
+    with pytest.raises(ConflictError) as caught:
+        commit()
+    monkeypatch.undo()
+    if how == "append":
+        caught.match(DIFFERENCES[change])
+        assert not caught.value.retryable
+    assert place.stock().to_table().num_rows == 1
+    assert table.applied(["once"]) == [False]
+
+
+def test_columns_added_while_lance_commits(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = place.create()
+    table.append(rows(1))
+    changes = iter([lambda d: d.add_columns({"double": "id * 2"})])
+    decide = Versions.create
+
+    def change_first(self: Versions, *args: Any, **kwargs: Any) -> Any:
+        if self is table._versions:
+            next(changes, lambda _: None)(place.open().dataset())
+        return decide(self, *args, **kwargs)
+
+    monkeypatch.setattr(Versions, "create", change_first)
+    assert table.append(rows(2)).version == 4
+    assert place.stock().to_table()["double"].to_pylist() == [2, None]
 
 
 def test_a_column_added_meanwhile_is_null(place: Place) -> None:

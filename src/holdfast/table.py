@@ -28,7 +28,8 @@ from holdfast.arbiter import (
     create_arbiter,
     open_arbiter,
 )
-from holdfast.commits._appends import Append, Appender, columns_of
+from holdfast.commits._appends import Append, Appender
+from holdfast.commits._columns import columns_of
 from holdfast.commits._committer import Committer, LanceOperation
 from holdfast.commits._data import Data, as_reader, read_any
 from holdfast.commits._history import TableStatus, VersionInfo, read_history, read_status
@@ -42,6 +43,7 @@ from holdfast.errors import (
     NotFoundError,
 )
 from holdfast.formats import PIN_PATH, VERSIONS_SERIES, Pin, is_applied, version_name
+from holdfast.index._verbs import IndexVerbs
 from holdfast.options import StorageOptions, resolve
 from holdfast.storage import ObjectStore, open_store
 from holdfast.txn import TxnLike, parse_txn
@@ -69,7 +71,7 @@ class CommitResult:
     elapsed: float
 
 
-class Table:
+class Table(IndexVerbs):
     """A Lance table that commits through Holdfast. Threads may share it.
 
     It travels to other processes as its address and options; live handles do not. Give

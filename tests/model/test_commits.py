@@ -63,13 +63,13 @@ def test_every_schedule_applies_each_transaction_once(table: Table) -> None:
 VERSIONS = "holdfast.commits._versions"
 MUTANTS = {
     "the ledger is not checked": (
-        "applied = [txn for txn in txns if is_applied(config, txn)]",
+        "applied = [txn for txn in txns if is_applied(head.config, txn)]",
         "applied = []",
     ),
-    "the ledger is not written": ("return record_txns(config, txns)", "return {}"),
+    "the ledger is not written": ("return record_txns(head.config, txns)", "return {}"),
     "the ledger is checked before the decision, not inside it": (
-        "config = read_config(manifest)",
-        "config = self.__dict__.setdefault('_early', read_config(manifest))",
+        "entries = _entries(head, txns, version)",
+        "entries = _entries(self.__dict__.setdefault('_early', head), txns, version)",
     ),
     "a lost decision is taken for a won one": (
         "if isinstance(decision, Lost):",

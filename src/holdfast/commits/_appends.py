@@ -13,6 +13,12 @@ from typing import Any
 
 import lance
 
+from holdfast.commits._columns import (
+    Columns,
+    check_columns,
+    columns_of,
+    fields_of,
+)
 from holdfast.commits._group import GroupCommit, Ticket
 from holdfast.commits._operation import TABLE_ID, AlreadyAppliedError, Committed, Operation
 from holdfast.commits._queue import Queue
@@ -32,10 +38,6 @@ _OF_ONE = {
 _TRIES = 3
 
 
-class _ColumnsChangedError(ConflictError):
-    """The rows were written for other columns; trying again would not help."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
     """What one caller wants to add.
@@ -48,7 +50,7 @@ class Append:
 
     fragments: Sequence[Any]  # Any: Lance's FragmentMetadata, which ships no types
     txn: Txn | None = None
-    columns: Mapping[int, str] | None = None
+    columns: Columns | None = None
 
     @property
     def rows(self) -> int:
@@ -63,7 +65,7 @@ class Append:
     @property
     def fields(self) -> set[int]:
         """Return the ids of the columns that are in the files."""
-        return {i for part in self.fragments for file in part.files for i in file.fields if i >= 0}
+        return fields_of(self.fragments)
 
 
 Tickets = Sequence[Ticket[Append, Committed]]
@@ -144,32 +146,13 @@ class Appender:
         return int(operation.version or 0)
 
 
-def columns_of(table: lance.LanceDataset) -> dict[int, str]:
-    """Return the type of every column and nested column of a table, by its field id."""
-    found: dict[int, str] = {}
-    waiting: list[Any] = list(table.lance_schema.fields())  # Any: the stubs lack `to_arrow`
-    while waiting:
-        field = waiting.pop()
-        found[int(field.id())] = str(field.to_arrow().type)
-        waiting.extend(field.children())
-    return found
-
-
-def _check_columns(now: Mapping[int, str], appends: Sequence[Append]) -> None:
-    """Refuse fragments that the table would misread.
-
-    Lance matches columns by id alone. The ids mean something else after an overwrite with
-    other columns: such a version could not be read.
-    """
+def _check_columns(now: Columns, appends: Sequence[Append]) -> None:
+    """Refuse fragments that the table would misread."""
     for append in appends:
-        then = now if append.columns is None else append.columns
-        if all(i in now and now[i] == then.get(i) for i in append.fields):
-            continue
-        if append.columns is None:
+        if append.columns is not None:
+            check_columns(append.columns, now, append.fields)
+        elif not append.fields <= now.keys():
             raise InvalidInputError("the fragments have columns that the table does not have")
-        raise _ColumnsChangedError(
-            "the table's columns changed since these rows were written: append them again"
-        )
 
 
 def _distinct(tickets: Tickets) -> list[Ticket[Append, Committed]]:

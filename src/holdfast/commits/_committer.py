@@ -23,7 +23,7 @@ from holdfast.commits._queue import Queue
 from holdfast.commits._versions import Edit, Versions
 from holdfast.errors import ConflictError, InvalidInputError, NotFoundError
 from holdfast.formats import is_applied, read_config, version_name
-from holdfast.formats._transaction import VersionFacts
+from holdfast.formats._manifest import Head
 from holdfast.txn import Txn
 
 LanceOperation: TypeAlias = lance.LanceOperation.BaseOperation
@@ -74,9 +74,9 @@ class Committer:
         self, operation: LanceOperation, read_version: int, txn: Txn | None, edit: Edit | None
     ) -> Committed:
         txns = [] if txn is None else [txn]
-        hook = Operation(
-            self._versions, self._options, txns, edit=self._checked(operation, txn, edit)
-        )
+        if isinstance(operation, lance.LanceOperation.Restore) and txn is not None:
+            edit = self._not_below(txn, edit)
+        hook = Operation(self._versions, self._options, txns, edit=edit)
         client: Any = hook  # Any: Lance wants a namespace and gets one by its methods
         with self._queue.turn(), hook.settled():
             table = lance.dataset(namespace_client=client, table_id=TABLE_ID)
@@ -101,15 +101,11 @@ class Committer:
             found = txn is not None and is_applied(table.config(), txn)
         return int(table.version) if found else None
 
-    def _checked(
-        self, operation: LanceOperation, txn: Txn | None, edit: Edit | None
-    ) -> Edit | None:
-        """Look for the transaction also in the version below, where a restore takes it away."""
-        if txn is None or not isinstance(operation, lance.LanceOperation.Restore):
-            return edit
+    def _not_below(self, txn: Txn, edit: Edit | None) -> Edit:
+        """Look for the transaction in the version below: a restore takes its entry away."""
 
         def check(manifest: bytes) -> bytes:
-            below = VersionFacts(manifest).version - 1
+            below = Head(manifest).version - 1
             body = self._versions.arbiter.read(version_name(below))
             if body is not None and is_applied(read_config(body), txn):
                 raise AlreadyAppliedError("in the table already", txns=[txn], version=below)

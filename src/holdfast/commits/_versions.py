@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter import Arbiter, Lost, RecordedDecisions
+from holdfast.commits._columns import check_rebased
 from holdfast.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -26,14 +27,13 @@ from holdfast.errors import (
 from holdfast.formats import (
     TOKEN_KEY,
     VERSIONS_SERIES,
-    edit_config,
     is_applied,
-    read_config,
     record_txns,
     shown_files,
     version_name,
 )
-from holdfast.formats._transaction import VersionFacts, transaction_path
+from holdfast.formats._manifest import Head
+from holdfast.formats._transaction import transaction_path
 from holdfast.storage import LocalStore, ObjectStore
 from holdfast.txn import Txn
 
@@ -83,6 +83,7 @@ class Versions:
             AlreadyExistsError: another writer created the table meanwhile.
             ConflictError: another writer has this version; Lance rebases and asks again.
             AlreadyAppliedError: the version below holds some of `txns`.
+            ColumnsChangedError: Lance put appended rows upon other columns.
             CommitUnknownError: the outcome could not be learnt.
             HoldfastError: whatever `edit` raised; nothing was decided.
         """
@@ -95,11 +96,14 @@ class Versions:
         if creates and version > 1 and _begins(manifest):
             # A table that appears while Lance creates one would be overwritten, as version 2.
             raise AlreadyExistsError("somebody else created the table", version=version)
-        entries = self._entries(manifest, txns, version)
+        head = Head(manifest)
+        entries = _entries(head, txns, version)
+        check_rebased(self.store, manifest, head)
         if edit is not None:
             manifest = edit(manifest)
-        self._sync(manifest, data_too=not synced)
-        body = edit_config(manifest, {**entries, TOKEN_KEY: token})
+            head = Head(manifest)
+        self._sync(manifest, head, data_too=not synced)
+        body = head.with_config({**entries, TOKEN_KEY: token})
         decision = self.arbiter.decide(name, body, token)
         if isinstance(decision, Lost):
             raise ConflictError("another writer has this version", version=version)
@@ -111,14 +115,14 @@ class Versions:
         if isinstance(self.store, LocalStore):
             self.store.sync(paths)
 
-    def _sync(self, manifest: bytes, *, data_too: bool) -> None:
+    def _sync(self, manifest: bytes, head: Head, *, data_too: bool) -> None:
         """Make durable what the version shows and nobody made durable before."""
         if not isinstance(self.store, LocalStore):
             return
         if data_too:
             shown = shown_files(manifest)
         else:  # an append: its commit must not cost more with every fragment there is
-            file = VersionFacts(manifest).transaction_file
+            file = head.transaction_file
             shown = {transaction_path(file)} if file else set()
         fresh = shown - self._durable
         folders = [path[:-1] for path in fresh if path.endswith("/")]
@@ -150,13 +154,6 @@ class Versions:
             raise NotFoundError("no such version", version=version, location=self.location)
         return _answer(version, f"{_store_path(self.location)}/{name.path}", len(body))
 
-    def _entries(self, manifest: bytes, txns: Sequence[Txn], version: int) -> dict[str, str | None]:
-        config = read_config(manifest)
-        applied = [txn for txn in txns if is_applied(config, txn)]
-        if applied:
-            raise AlreadyAppliedError("in the table already", txns=applied, version=version - 1)
-        return record_txns(config, txns)
-
     def _check_kind(self, fields: Mapping[str, Any], version: int) -> None:
         if fields.get("branch") or version < 0:
             raise InvalidInputError(
@@ -169,6 +166,14 @@ class Versions:
                 "`LanceDataset.migrate_manifest_paths_v2`",
                 location=self.location,
             )
+
+
+def _entries(head: Head, txns: Sequence[Txn], version: int) -> dict[str, str | None]:
+    """Return what the ledger says once the transactions are in it."""
+    applied = [txn for txn in txns if is_applied(head.config, txn)]
+    if applied:
+        raise AlreadyAppliedError("in the table already", txns=applied, version=version - 1)
+    return record_txns(head.config, txns)
 
 
 def _begins(manifest: bytes) -> bool:

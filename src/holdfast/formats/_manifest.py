@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.message import Message
 
@@ -48,10 +48,84 @@ _MESSAGES: Described = {
         ("transaction_file", 12, "string"),
         ("config", 16, "{}"),
     ),
+    "Field": (
+        ("name", 2, "string"),
+        ("id", 3, "int32"),
+        ("parent_id", 4, "int32"),
+        ("logical_type", 5, "string"),
+    ),
+    # A manifest without its fragments: they pass through unread, however many there are.
+    "Head": (
+        ("fields", 1, "*<Field"),
+        ("version", 3, "uint64"),
+        ("writer_feature_flags", 10, "uint64"),
+        ("transaction_file", 12, "string"),
+        ("config", 16, "{}"),
+    ),
     "Uuid": (("uuid", 1, "bytes"),),
     "Index": (("uuid", 1, "<Uuid"),),
     "IndexSection": (("indices", 1, "*<Index"),),
 }
+
+
+class Column(NamedTuple):
+    """A column, or a part of one, as a version's schema has it."""
+
+    name: str
+    type: str
+
+
+class Head:
+    """What a manifest says besides its fragments, read once; they are left as they are.
+
+    Reading it costs little more for a table of many fragments than for one of few.
+    """
+
+    def __init__(self, manifest: bytes) -> None:
+        """Read it.
+
+        Raises:
+            CorruptError: these bytes are no manifest.
+        """
+        self._manifest = manifest
+        self._message, self._start, self._end = _parse(manifest, "Head")
+        self.config: Mapping[str, str] = dict(self._message.config)
+
+    @property
+    def version(self) -> int:
+        """Return the version."""
+        return int(self._message.version)
+
+    @property
+    def transaction_file(self) -> str | None:
+        """Return the name of the transaction's file, if the version has one."""
+        return self._message.transaction_file or None
+
+    @property
+    def read_version(self) -> int | None:
+        """Return the version that the transaction was built on; None where nothing tells."""
+        number, dash, _ = self._message.transaction_file.partition("-")
+        return int(number) if dash and number.isdecimal() else None
+
+    @property
+    def columns(self) -> dict[int, Column]:
+        """Return every column and part of one, by its id."""
+        return {int(f.id): Column(f.name, f.logical_type) for f in self._message.fields}
+
+    def with_config(self, entries: Mapping[str, str | None]) -> bytes:
+        """Return the manifest with config entries set, or removed where the value is None."""
+        changed: Any = type(self._message)()
+        changed.CopyFrom(self._message)
+        for key, value in entries.items():
+            if value is None:
+                changed.config.pop(key, None)
+            else:
+                changed.config[key] = value
+        if changed.config:
+            changed.writer_feature_flags |= _FLAG_TABLE_CONFIG
+        body: bytes = changed.SerializeToString(deterministic=True)
+        before, after = self._manifest[: self._start], self._manifest[self._end :]
+        return before + LENGTH.pack(len(body)) + body + after
 
 
 def read_config(manifest: bytes) -> dict[str, str]:
@@ -60,7 +134,7 @@ def read_config(manifest: bytes) -> dict[str, str]:
     Raises:
         CorruptError: these bytes are no manifest.
     """
-    return dict(_parse(manifest)[0].config)
+    return dict(Head(manifest).config)
 
 
 def edit_config(manifest: bytes, entries: Mapping[str, str | None]) -> bytes:
@@ -69,16 +143,7 @@ def edit_config(manifest: bytes, entries: Mapping[str, str | None]) -> bytes:
     Raises:
         CorruptError: these bytes are no manifest.
     """
-    message, start, end = _parse(manifest)
-    for key, value in entries.items():
-        if value is None:
-            message.config.pop(key, None)
-        else:
-            message.config[key] = value
-    if message.config:
-        message.writer_feature_flags |= _FLAG_TABLE_CONFIG
-    body: bytes = message.SerializeToString(deterministic=True)
-    return manifest[:start] + LENGTH.pack(len(body)) + body + manifest[end:]
+    return Head(manifest).with_config(entries)
 
 
 def shown_files(manifest: bytes) -> set[str]:
@@ -102,11 +167,13 @@ def shown_files(manifest: bytes) -> set[str]:
     return found
 
 
-def _parse(manifest: bytes) -> tuple[Any, int, int]:  # Any: a class made at run time
+def _parse(
+    manifest: bytes, kind: str = "Manifest"
+) -> tuple[Any, int, int]:  # Any: a class made at run time
     """Return the message, where its length prefix begins, and where it ends."""
     start = main_section(manifest)
     try:
-        message, end = read_section(manifest, start, _classes()["Manifest"])
+        message, end = read_section(manifest, start, _classes()[kind])
     except BROKEN as error:
         raise CorruptError("these bytes are no Lance manifest", size=len(manifest)) from error
     return message, start, end
