@@ -13,6 +13,7 @@ from holdfast.errors import ErrorKind, HoldfastError, NotFoundError
 # Programs branch on this table: a row may be added, never changed.
 TREE: dict[str, tuple[str, tuple[type[BaseException], ...]]] = {
     "AlreadyExistsError": ("already_exists", (FileExistsError,)),
+    "BackpressureError": ("backpressure", (TimeoutError,)),
     "CollectedError": ("collected", ()),
     "CommitStoreRegressedError": ("commit_store_regressed", ()),
     "CommitUnknownError": ("commit_unknown", ()),
@@ -28,6 +29,7 @@ TREE: dict[str, tuple[str, tuple[type[BaseException], ...]]] = {
     "PinMismatchError": ("pin_mismatch", ()),
     "PoisonedError": ("poisoned", ()),
     "SealedError": ("sealed", ()),
+    "SnapshotExpiredError": ("snapshot_expired", ()),
     "UnavailableError": ("unavailable", (ConnectionError,)),
     "UnsafeStoreError": ("unsafe_store", ()),
     "UnsupportedError": ("unsupported", (NotImplementedError,)),

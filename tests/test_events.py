@@ -131,7 +131,7 @@ def test_only_troubles_are_logged_by_default(caplog: pytest.LogCaptureFixture) -
     for kind in EventKind:
         emit(kind, **example(kind))
     troubles = [record.message.split()[0] for record in caplog.records]
-    assert troubles == ["unknown", "left_behind", "fenced", "poisoned"]
+    assert troubles == ["unknown", "left_behind", "fenced", "poisoned", "backpressure"]
 
 
 def test_an_event_reads_well() -> None:
@@ -168,6 +168,8 @@ def test_kinds_are_pinned() -> None:
         "appended",
         "fenced",
         "poisoned",
+        "flushed",
+        "backpressure",
     ]
 
 

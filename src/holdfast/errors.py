@@ -7,7 +7,7 @@ builtin a user would expect. Errors pickle, so they cross Spark workers, and hol
 |-------------------------------------------------|------------------------------------------|
 | reads again, rebuilds and tries again           | `ConflictError`, `AlreadyExistsError`    |
 | retries the same call with the same token       | `CommitUnknownError`                     |
-| waits and tries again                           | `UnavailableError`                       |
+| waits and tries again                           | `UnavailableError`, `BackpressureError`  |
 | takes a new snapshot and reads again            | `SnapshotExpiredError`                   |
 | opens the shard again, then sends it again      | `FencedError`, `PoisonedError`           |
 | writes to another shard                         | `SealedError`                            |
@@ -30,6 +30,7 @@ class ErrorKind(StrEnum):
     """Stable codes to branch on. Append-only."""
 
     ALREADY_EXISTS = "already_exists"
+    BACKPRESSURE = "backpressure"
     COLLECTED = "collected"
     COMMIT_STORE_REGRESSED = "commit_store_regressed"
     COMMIT_UNKNOWN = "commit_unknown"
@@ -188,6 +189,13 @@ class CollectedError(HoldfastError):
     kind = ErrorKind.COLLECTED
 
 
+class BackpressureError(HoldfastError, TimeoutError):
+    """The writer's buffer stayed full for as long as the caller would wait; nothing was taken."""
+
+    kind = ErrorKind.BACKPRESSURE
+    __str__ = HoldfastError.__str__
+
+
 class FencedError(HoldfastError):
     """Another writer owns the shard now (`stored_epoch`); this one (`epoch`) is out for good.
 
@@ -227,6 +235,7 @@ class WalGapError(HoldfastError):
 
 __all__ = [
     "AlreadyExistsError",
+    "BackpressureError",
     "CollectedError",
     "CommitStoreRegressedError",
     "CommitUnknownError",

@@ -39,6 +39,8 @@ class EventKind(StrEnum):
     APPENDED = "appended"
     FENCED = "fenced"
     POISONED = "poisoned"
+    FLUSHED = "flushed"
+    BACKPRESSURE = "backpressure"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +135,18 @@ METRICS: Mapping[EventKind, Metric] = {
         meaning="A complete index is in the table; not `applied` when it was there already.",
         fields=("build", "index", "parts", "version", "applied"),
         level=logging.INFO,
+    ),
+    EventKind.FLUSHED: Metric(
+        name="holdfast.shard.flushes",
+        meaning="A generation of a shard's rows became an SSTable.",
+        fields=("shard_id", "generation", "rows", "size", "position", "elapsed"),
+        level=logging.INFO,
+    ),
+    EventKind.BACKPRESSURE: Metric(
+        name="holdfast.shard.backpressure",
+        meaning="A writer's buffer is full: puts wait until there is room.",
+        fields=("shard_id", "used", "limit", "wanted"),
+        level=logging.WARNING,
     ),
 }
 

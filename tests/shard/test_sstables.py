@@ -17,7 +17,7 @@ from lance.mem_wal import LsmVectorSearchPlanner
 
 from holdfast.errors import CorruptError, InvalidInputError
 from holdfast.formats._bloom import bloom_filter, hash_rows, may_contain
-from holdfast.formats._keys import check_key_types, hashed_bytes, key_values
+from holdfast.formats._keys import check_key_types, hashed_bytes, key_values, newest_per_key
 from holdfast.formats._sstable import (
     BLOOM_FILE,
     KEY_INDEX_DATA,
@@ -27,7 +27,6 @@ from holdfast.formats._sstable import (
     renumber_columns,
     sstable_folder,
 )
-from holdfast.shard._sstables import newest_per_key
 from shard.lsm import (
     base_of,
     key_field,

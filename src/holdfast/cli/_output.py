@@ -40,6 +40,7 @@ MEANINGS: Mapping[Exit, str] = {
 
 _EXITS: Mapping[ErrorKind, Exit] = {
     ErrorKind.ALREADY_EXISTS: Exit.USAGE,
+    ErrorKind.BACKPRESSURE: Exit.UNAVAILABLE,
     ErrorKind.COLLECTED: Exit.OPERATOR,
     ErrorKind.COMMIT_STORE_REGRESSED: Exit.OPERATOR,
     ErrorKind.COMMIT_UNKNOWN: Exit.UNKNOWN,

@@ -81,6 +81,15 @@ def key_values(columns: Sequence[pa.Array]) -> pa.Array:
     return as_array(joined(parts))
 
 
+def newest_per_key(columns: Sequence[pa.Array]) -> pa.Array:
+    """Return the numbers of the rows that are the last with their key, in ascending order."""
+    codes = key_values(columns).dictionary_encode(null_encoding="encode").indices
+    numbers = codes.to_numpy()
+    last = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
+    last[numbers] = np.arange(len(numbers))  # of several, the last one stays
+    return pa.array(np.sort(last))
+
+
 def _sortable(column: pa.Array) -> list[Ragged]:
     valid = valid_rows(column)
     kind = column.type

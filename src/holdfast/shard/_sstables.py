@@ -154,15 +154,6 @@ class Sstables:
             self._store.sync([info.path for info in self._store.list(path)])
 
 
-def newest_per_key(columns: Sequence[pa.Array]) -> pa.Array:
-    """Return the numbers of the rows that are the last with their key, in ascending order."""
-    codes = key_values(columns).dictionary_encode(null_encoding="encode").indices
-    numbers = codes.to_numpy()
-    last = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
-    np.maximum.at(last, numbers, np.arange(len(numbers)))
-    return pa.array(np.sort(last))
-
-
 def whole(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as one array."""
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

@@ -1,0 +1,65 @@
+"""Filters in the SQL that Lance itself speaks: Lance answers them, over an in-memory dataset.
+
+The columns that a filter names go into a dataset at `memory://`, with the number of each row;
+Lance filters it. So nulls, LIKE, casts and functions mean what they mean on the table.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from holdfast.commits._lance import translated
+from holdfast.errors import InvalidInputError
+
+PLACE = "memory://"
+NUMBER = "_holdfast_number"
+"""The column with the number of a row."""
+
+_PLAIN = re.compile(r"\w+")
+
+
+def matching(rows: pa.Table, condition: str, storage_version: str) -> npt.NDArray[np.int64]:
+    """Return the numbers of the rows for which an SQL condition is true, in ascending order.
+
+    Raises:
+        InvalidInputError: the condition is none, or names columns that are not there.
+    """
+    if not condition.strip():
+        raise InvalidInputError('a filter is SQL such as "score > 0.5"', filter=repr(condition))
+    dataset = in_memory(rows.select(_named(rows.schema, condition)), storage_version)
+    try:
+        with translated("filter"):
+            found = dataset.to_table(columns=[NUMBER], filter=condition)
+    except InvalidInputError:
+        raise
+    except Exception as error:
+        raise InvalidInputError(
+            "Lance does not understand this filter", filter=condition[:200], reason=str(error)[:300]
+        ) from error
+    numbers: npt.NDArray[np.int64] = np.sort(found[NUMBER].to_numpy())
+    return numbers
+
+
+def in_memory(rows: pa.Table, storage_version: str, first: int = 0) -> lance.LanceDataset:
+    """Return a dataset of these rows and their numbers."""
+    version: Any = storage_version  # pylance lists the versions of today
+    return lance.write_dataset(numbered(rows, first), PLACE, data_storage_version=version)
+
+
+def numbered(rows: pa.Table, first: int = 0) -> pa.Table:
+    """Return the rows with a column of their numbers."""
+    numbers = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
+    plain = pa.schema([one.remove_metadata() for one in rows.schema])
+    return pa.Table.from_arrays(rows.columns, schema=plain).append_column(NUMBER, numbers)
+
+
+def _named(schema: pa.Schema, condition: str) -> list[str]:
+    """Return the columns that a filter may mean: too many do no harm, one too few would."""
+    text = condition.lower()
+    return [name for name in schema.names if not _PLAIN.fullmatch(name) or name.lower() in text]
