@@ -1,0 +1,54 @@
+"""Search a column of one table version; Lance answers, best match first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import lance
+import pyarrow as pa
+from lance.query import FullTextQuery
+
+from holdfast.commits._lance import translated
+from holdfast.errors import InvalidInputError
+from holdfast.index._query import parse_query
+
+SCORE = "_score"
+
+
+def search(
+    table: lance.LanceDataset,
+    location: str,
+    column: str,
+    query: str | FullTextQuery,
+    *,
+    limit: int | None,
+    columns: Sequence[str] | None,
+    filter: str | None,  # noqa: A002 - pylance's word
+    with_row_id: bool = False,
+) -> pa.Table:
+    """Return the best rows with their `_score`, highest first."""
+    if limit is not None and limit < 1:
+        raise InvalidInputError("a limit is at least 1", limit=limit)
+    if column not in table.schema.names and "." not in column:
+        raise InvalidInputError(
+            "there is no such column", column=column, columns=", ".join(table.schema.names)
+        )
+    wanted = list(table.schema.names if columns is None else columns)
+    missing = [name for name in wanted if name not in (*table.schema.names, SCORE)]
+    if missing:
+        raise InvalidInputError("there is no such column", column=missing[0])
+    parsed: Any = parse_query(query, column) if isinstance(query, str) else query
+    if not isinstance(parsed, FullTextQuery):
+        raise InvalidInputError("a query is a text or an object of lance.query")
+    if SCORE not in wanted:
+        wanted.append(SCORE)
+    with translated(location):
+        return table.to_table(
+            columns=wanted,
+            full_text_query=parsed,
+            limit=limit,
+            filter=filter,
+            prefilter=True,
+            with_row_id=with_row_id,
+        )
