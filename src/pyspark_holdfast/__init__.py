@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
 )
@@ -38,6 +39,12 @@ class DefaultSource(DataSource):
         from holdfast.spark._read import BatchReader  # noqa: PLC0415 - light until used
 
         return BatchReader(schema, self.options)
+
+    def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """Return what follows a table."""
+        from holdfast.spark._follow import StreamReader  # noqa: PLC0415 - light until used
+
+        return StreamReader(schema, self.options)
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
         """Return what writes a batch and commits it once."""

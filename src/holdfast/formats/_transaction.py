@@ -214,6 +214,13 @@ class VersionFacts:
             for field in self._message.fields
         )
 
+    def fragment_bytes(self) -> dict[int, int]:
+        """Return the size of each fragment's files, by its id, in the order of the manifest."""
+        return {
+            part.id: sum(file.file_size_bytes for file in part.files)
+            for part in self._message.fragments
+        }
+
     def data_files(self) -> Iterator[tuple[str, int]]:
         """Yield each data file, as a path in this table, with its fragment's id.
 

@@ -12,16 +12,33 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from holdfast.spark._compact import CompactResult
+    from holdfast.spark._merge import MergeResult
     from holdfast.spark._session import activate, configure, session
+    from holdfast.spark._table import SparkTable, ViewResult, table
 
 # What users may use -> the module that has it.
 _HOME = {
+    "CompactResult": "_compact",
+    "MergeResult": "_merge",
+    "SparkTable": "_table",
+    "ViewResult": "_table",
     "activate": "_session",
     "configure": "_session",
     "session": "_session",
+    "table": "_table",
 }
 
-__all__ = ["activate", "configure", "session"]
+__all__ = [
+    "CompactResult",
+    "MergeResult",
+    "SparkTable",
+    "ViewResult",
+    "activate",
+    "configure",
+    "session",
+    "table",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 import lance
 
 from holdfast.commits._lance import translated
+from holdfast.commits._versions import address_of
 from holdfast.options import StorageOptions, resolve
 from holdfast.spark._options import Given
+from holdfast.storage import open_store
 from holdfast.table import Table, open_table
 
 
@@ -28,8 +30,16 @@ class Place:
 
     @classmethod
     def of(cls, given: Given) -> Place:
-        """Return the place that a user's options name."""
-        return cls(uri=given.path, storage=given.storage, commit_store=given.get("commitStoreUrl"))
+        """Return the place that a user's options name; a path is made absolute here.
+
+        Raises:
+            InvalidInputError: the address or a storage option is malformed.
+        """
+        return cls(
+            uri=address_of(given.path, open_store(given.path, given.storage)),
+            storage=given.storage,
+            commit_store=given.get("commitStoreUrl"),
+        )
 
     def table(self) -> Table:
         """Open the table, on the driver; the caller closes it.

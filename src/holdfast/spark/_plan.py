@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import lance
@@ -65,7 +65,7 @@ def plan_write(frame: StructType, given: Given, *, replaces: bool) -> Plan:
             _check_sizes(columns, given)
             columns = dataset.schema if replaces else columns
         return Plan(
-            place=replace(place, uri=table.uri),
+            place=place,
             version=int(dataset.version),
             columns=columns,
             replaces=replaces,

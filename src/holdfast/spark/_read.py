@@ -7,11 +7,12 @@ keeps what was pushed for one query and applies it to others on the same DataFra
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -29,12 +30,19 @@ _PARTITION_BYTES = 64 * 2**20
 _BATCH_ROWS = 16 * 1024
 
 
-@dataclass(frozen=True)
-class Part(InputPartition):
-    """What one task reads: fragments of one version."""
+class Piece(NamedTuple):
+    """One fragment of one version, and how many bytes it has."""
 
     version: int
-    fragments: tuple[int, ...]
+    fragment: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Part(InputPartition):
+    """What one task reads: fragments, each as one version shows it."""
+
+    pieces: tuple[Piece, ...]
 
 
 def schema_of(options: Mapping[str, str]) -> StructType:
@@ -114,19 +122,18 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Pin the version and share its fragments out."""
         with self._place.opened() as table:
-            self._place = replace(self._place, uri=table.uri)
             version = version_of(table, self._given)
             dataset = table.dataset(version)
             check_readable(self._schema, dataset.schema)
             self._check_filter(dataset)
-            return share_out(
-                version, dataset.get_fragments(), self._given.get("fragmentsPerPartition")
+            pieces = (
+                Piece(version, fragment.fragment_id, _bytes_of(fragment))
+                for fragment in dataset.get_fragments()
             )
+            return share_out(pieces, self._given.get("fragmentsPerPartition"))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
-        if not isinstance(partition, Part):  # what Spark makes of no partitions
-            return iter(())
         return read_part(self._place, partition, self._schema, self._given.get("filter"))
 
     def _check_filter(self, dataset: Any) -> None:  # noqa: ANN401 - untyped pylance
@@ -135,36 +142,44 @@ class BatchReader(DataSourceReader):
                 dataset.scanner(filter=self._given.get("filter"), limit=0).to_table()
 
 
-def share_out(version: int, fragments: Sequence[Any], per_part: int | None) -> list[Part]:
-    """Return which task reads which fragments: so many each, or what makes a good size."""
-    parts: list[Part] = []
-    group: list[int] = []
-    size = 0
-    for fragment in fragments:
-        group.append(int(fragment.fragment_id))
-        size += sum(int(file.file_size_bytes or 0) for file in fragment.metadata.files)
-        if len(group) == per_part or (per_part is None and size >= _PARTITION_BYTES):
-            parts.append(Part(version, tuple(group)))
-            group, size = [], 0
-    return [*parts, Part(version, tuple(group))] if group else parts
+def _bytes_of(fragment: Any) -> int:  # noqa: ANN401 - untyped pylance
+    return sum(int(file.file_size_bytes or 0) for file in fragment.metadata.files)
+
+
+def share_out(pieces: Iterable[Piece], per_part: int | None) -> list[InputPartition]:
+    """Return which task reads what: so many fragments each, or what makes a good size."""
+    parts: list[InputPartition] = []
+    group: list[Piece] = []
+    for piece in pieces:
+        group.append(piece)
+        full = sum(p.size for p in group) >= _PARTITION_BYTES
+        if len(group) == per_part or (per_part is None and full):
+            parts.append(Part(tuple(group)))
+            group = []
+    return [*parts, Part(tuple(group))] if group else parts
 
 
 def read_part(
-    place: Place, part: Part, schema: StructType, condition: str | None
+    place: Place, part: InputPartition, schema: StructType, condition: str | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of some fragments, as Spark wants them; runs in a task.
 
+    A column that came after a fragment's version is null in it.
+
     Raises:
-        NotFoundError: the version, or one of its files, is not there any more.
+        NotFoundError: a version, or one of its files, is not there any more.
         InvalidInputError: a value has no place in Spark's type.
     """
-    dataset = place.plain(part.version)
-    wanted: list[Any] = [dataset.get_fragment(number) for number in part.fragments]
-    with translated(place.uri):
-        scanner = dataset.scanner(
-            columns=schema.fieldNames(),
-            filter=condition,
-            fragments=wanted,
-            batch_size=_BATCH_ROWS,
-        )
-        yield from batches_for_spark(scanner.to_batches(), schema)
+    pieces = part.pieces if isinstance(part, Part) else ()  # Spark makes one of its own of none
+    for version, group in itertools.groupby(pieces, key=lambda piece: piece.version):
+        dataset = place.plain(version)
+        there = set(dataset.schema.names)
+        fragments: list[Any] = [dataset.get_fragment(piece.fragment) for piece in group]
+        with translated(place.uri):
+            scanner = dataset.scanner(
+                columns=[name for name in schema.fieldNames() if name in there],
+                filter=condition,
+                fragments=fragments,
+                batch_size=_BATCH_ROWS,
+            )
+            yield from batches_for_spark(scanner.to_batches(), schema)
