@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 
 from holdfast._ids import Ids, RandomIds
+from holdfast.spark._session import activate
 
 Session: TypeAlias = Any
 """A Spark session, classic or of Spark Connect: they share no class."""
@@ -51,7 +52,7 @@ def described(spark: Session, text: str) -> Iterator[None]:
         return
     context = spark.sparkContext
     before = context.getLocalProperty(_DESCRIPTION)
-    _activate(spark)
+    activate(spark)  # writing looks for the thread's session
     context.setJobDescription(text)
     try:
         yield
@@ -131,12 +132,6 @@ def _completed(context: Context, tag: str) -> int:
     jobs = [tracker.getJobInfo(job) for job in tracker._jtracker.getJobIdsForTag(tag)]  # noqa: SLF001 - Python's side has no such call
     stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
     return sum(stage.numCompletedTasks for stage in stages if stage)
-
-
-def _activate(spark: Session) -> None:
-    """Make the session the active one of this JVM thread: writing looks for it there."""
-    jvm = spark._jvm  # noqa: SLF001 - Spark has no public way
-    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001
 
 
 __all__ = ["Progress", "Session", "described", "is_connect", "watched"]

@@ -1,0 +1,138 @@
+"""`compact`: fewer, larger fragments, rewritten by Spark's tasks and committed once.
+
+The driver plans at one version and commits; each task rewrites one group of fragments into
+new files. Rows stay as they are, so a compaction that fails or is cut off has changed nothing
+but left files that `vacuum` takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import lance.optimize
+
+from holdfast._clock import Clock, SystemClock
+from holdfast.commits._lance import translated
+from holdfast.errors import ConflictError, InvalidInputError
+from holdfast.options import StorageOptions
+from holdfast.spark._place import Place
+from holdfast.spark._progress import Progress, Session
+from holdfast.spark._tasks import run_tasks
+from holdfast.table import Table
+
+optimize: Any = lance.optimize  # Any: its stubs lack `json` and `from_json`
+
+_TASK = "holdfast.spark._compact:execute"
+_TRIES = 3
+_MOST_ROWS = 2**31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactResult:
+    """What one compaction did.
+
+    Attributes:
+        version: the version that holds it; the newest there was, when nothing was to be done.
+        rows: how many rows were rewritten.
+        fragments_removed: how many fragments are gone.
+        fragments_added: how many replace them.
+        txn: always None: to repeat a compaction does no harm.
+        applied: False when nothing was to be done.
+        elapsed: seconds.
+    """
+
+    version: int
+    rows: int
+    fragments_removed: int
+    fragments_added: int
+    txn: None
+    applied: bool
+    elapsed: float
+
+
+def compact(
+    spark: Session,
+    table: Table,
+    options: Mapping[str, str],
+    *,
+    target_rows: int | None = None,
+    progress: Progress | None = None,
+    clock: Clock | None = None,
+) -> CompactResult:
+    """Rewrite small fragments and those with deleted rows into larger ones.
+
+    Raises:
+        InvalidInputError: `target_rows` is no number of rows.
+        ConflictError: others changed the same fragments, again and again.
+        HoldfastError: Spark's job failed, or the commit; no row has changed.
+    """
+    clock = clock or SystemClock()
+    begun = clock.elapsed()
+    settings = {} if target_rows is None else {"target_rows_per_fragment": _rows(target_rows)}
+    for left in reversed(range(_TRIES)):
+        try:
+            done = _compact_once(spark, table, options, settings, progress)
+        except ConflictError:
+            if not left:
+                raise
+        else:
+            version, rows, removed, added = done
+            return CompactResult(
+                version=version,
+                rows=rows,
+                fragments_removed=removed,
+                fragments_added=added,
+                txn=None,
+                applied=bool(removed),
+                elapsed=clock.elapsed() - begun,
+            )
+    raise AssertionError("unreachable")
+
+
+def _compact_once(
+    spark: Session,
+    table: Table,
+    options: Mapping[str, str],
+    settings: Mapping[str, Any],
+    progress: Progress | None,
+) -> tuple[int, int, int, int]:
+    base = table.dataset()
+    with translated(table.uri):
+        tasks = optimize.Compaction.plan(base, dict(settings)).tasks
+    if not tasks:
+        return int(base.version), 0, 0, 0
+    given = {"uri": table.uri, "options": dict(options), "version": int(base.version)}
+    answers = run_tasks(
+        spark,
+        _TASK,
+        [{**given, "task": task.json()} for task in tasks],
+        description=f"holdfast: compact {table.uri}",
+        progress=progress,
+    )
+    rewritten = [optimize.RewriteResult.from_json(answer["rewritten"]) for answer in answers]
+    newest = table.dataset()
+    with translated(table.uri):
+        metrics = optimize.Compaction.commit(newest, rewritten)
+    version = table.dataset().version
+    rows = sum(int(answer["rows"]) for answer in answers)
+    return int(version), rows, int(metrics.fragments_removed), int(metrics.fragments_added)
+
+
+def execute(given: dict[str, Any]) -> dict[str, Any]:
+    """Rewrite one group of fragments into new files; a task."""
+    place = Place(uri=given["uri"], storage=StorageOptions(given["options"]))
+    with translated(given["uri"]):
+        # Lance commits nothing here; ids for the new fragments are reserved by the commit.
+        done = optimize.CompactionTask.from_json(given["task"]).execute(
+            place.plain(given["version"])
+        )
+    rows = sum(int(part.physical_rows) for part in done.new_fragments)
+    return {"rewritten": done.json(), "rows": rows}
+
+
+def _rows(given: object) -> int:
+    if not isinstance(given, int) or isinstance(given, bool) or not 0 < given < _MOST_ROWS:
+        raise InvalidInputError("target_rows is a number of rows", given=repr(given))
+    return given

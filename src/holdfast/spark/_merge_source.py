@@ -1,0 +1,283 @@
+"""What a merge does on the executors: read keys with their row addresses, write what changes.
+
+One data source, `holdfast_merge`, does both. Its reader gives the key columns of one version
+with the address of each row. Its writer takes the changes: it writes new rows as fragments
+and marks old ones in deletion files, all under new names, and decides nothing. What the
+tasks that counted have written is left in one object, where the caller finds it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+
+from holdfast.errors import HoldfastError
+from holdfast.options import StorageOptions
+from holdfast.spark._tasks import Answer, error_answer
+
+SOURCE = "holdfast_merge"
+WORK = "secretWork"  # Spark hides the values of options whose names speak of secrets
+ADDRESS = "__holdfast_address"
+COPIES = "__holdfast_copies"
+WRITES = "__holdfast_writes"
+
+_SHOWN_KEYS = 10
+_ROWS_AT_ONCE = 500_000
+_FRAGMENT_BITS = 32
+_OFFSET_MASK = (1 << _FRAGMENT_BITS) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What the tasks need to know; plain data.
+
+    Attributes:
+        uri: where the table is.
+        options: its storage options, as the user gave them.
+        version: the version that is read.
+        on: the key columns.
+        fragments: for reading: the fragments, in groups that one task reads.
+        answer: for writing: where to leave what was written.
+    """
+
+    uri: str
+    options: Mapping[str, str]
+    version: int
+    on: tuple[str, ...]
+    fragments: tuple[tuple[int, ...], ...] = ()
+    answer: str = ""
+
+    def encoded(self) -> str:
+        """Return it as the value of an option."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def decoded(cls, text: str) -> Work:
+        """Return what `encoded` was given."""
+        given = json.loads(text)
+        groups = tuple(tuple(group) for group in given.pop("fragments"))
+        return cls(**{**given, "on": tuple(given["on"]), "fragments": groups})
+
+    def dataset(self) -> Any:  # noqa: ANN401 - pylance's dataset, only read here
+        """Open the version."""
+        from holdfast.spark._place import Place  # noqa: PLC0415 - planning needs no Lance
+
+        return Place(uri=self.uri, storage=StorageOptions(self.options)).plain(self.version)
+
+
+@dataclass(slots=True, kw_only=True)
+class Written:
+    """What one task has written, and what it found wrong with the source.
+
+    Attributes:
+        new: fragments of new rows, as Lance's JSON.
+        updated: fragments with new deletion files, as Lance's JSON.
+        removed: fragments of which no row is left.
+        touched: fragments of which rows were removed.
+        changes: how many rows were updated, inserted, deleted.
+        repeated: keys that the source has more than once.
+        nulls: how many rows of the source have no key.
+        error: what trying again would not have mended.
+    """
+
+    new: list[str] = field(default_factory=list)
+    updated: list[str] = field(default_factory=list)
+    removed: list[int] = field(default_factory=list)
+    touched: list[int] = field(default_factory=list)
+    changes: dict[str, int] = field(
+        default_factory=lambda: {"updated": 0, "inserted": 0, "deleted": 0}
+    )
+    repeated: list[str] = field(default_factory=list)
+    nulls: int = 0
+    error: Answer | None = None
+
+    @property
+    def refused(self) -> bool:
+        """Tell whether the source cannot be merged."""
+        return bool(self.repeated or self.nulls)
+
+
+class MergeSource(DataSource):
+    """The data source of a merge."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name it is registered under."""
+        return SOURCE
+
+    def reader(self, schema: Any) -> DataSourceReader:  # noqa: ANN401 - Spark's schema
+        """Return the reader of keys."""
+        return _KeyReader(Work.decoded(self.options[WORK]), schema)
+
+    def writer(self, schema: object, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001 - Spark calls it so
+        """Return the writer of changes."""
+        del schema, overwrite
+        return _ChangeWriter(Work.decoded(self.options[WORK]))
+
+
+class _Group(InputPartition):
+    """Fragments that one task reads."""
+
+    def __init__(self, fragments: Sequence[int]) -> None:
+        self.fragments = fragments
+
+
+class _KeyReader(DataSourceReader):
+    def __init__(self, work: Work, schema: Any) -> None:  # noqa: ANN401 - Spark's schema
+        self._work = work
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the groups of fragments."""
+        return [_Group(group) for group in self._work.fragments]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield the keys of one group of fragments, with the rows' addresses."""
+        from holdfast.spark._types import batches_for_spark  # noqa: PLC0415 - loads Arrow
+
+        if not isinstance(partition, _Group):  # what Spark makes of no partitions
+            return
+        table = self._work.dataset()
+        scanner = table.scanner(
+            columns=list(self._work.on),
+            with_row_address=True,
+            fragments=[table.get_fragment(number) for number in partition.fragments],
+        )
+        names = [*self._work.on, ADDRESS]
+        batches = (batch.rename_columns(names) for batch in scanner.to_batches())
+        yield from batches_for_spark(batches, self._schema)
+
+
+@dataclass
+class _Message(WriterCommitMessage):
+    body: str
+
+
+class _ChangeWriter(DataSourceArrowWriter):
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Write the changes of one task; files only, under new names."""
+        return _Message(json.dumps(asdict(_Changes(self._work).write(iterator))))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Leave what the tasks have written for the caller, who alone commits."""
+        from holdfast.storage import open_store  # noqa: PLC0415 - only here is it needed
+
+        bodies = [message.body for message in messages if isinstance(message, _Message)]
+        store = open_store(self._work.uri, StorageOptions(self._work.options))
+        store.put(self._work.answer, json.dumps(bodies).encode())
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Delete nothing: unused files are taken by `vacuum`, in time."""
+
+
+class _Changes:
+    """Writes the changes of one task."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._table = work.dataset()
+        self._gone: dict[int, list[Any]] = defaultdict(list)  # Any: numpy's arrays
+        self._done = Written()
+
+    def write(self, batches: Iterator[Any]) -> Written:
+        """Write them, and return what was written.
+
+        An error that trying again would not mend is an answer, for which Spark need not try
+        four times.
+        """
+        import pyarrow as pa  # noqa: PLC0415
+        from lance.fragment import write_fragments  # noqa: PLC0415
+
+        rows = pa.RecordBatchReader.from_batches(self._table.schema, self._rows(batches))
+        try:
+            fragments = write_fragments(rows, self._table, mode="append")
+        except (OSError, ValueError, RuntimeError):
+            if self._done.error is None:
+                raise
+            for _ in batches:  # to the end: Spark expects its rows to be taken
+                pass
+            return Written(error=self._done.error)
+        self._done.new = [json.dumps(fragment.to_json()) for fragment in fragments]
+        if not self._done.refused:
+            self._mark_deleted()
+        return self._done
+
+    def _rows(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the rows to write; keep in mind those to delete."""
+        from holdfast.spark._types import batch_for_table  # noqa: PLC0415
+
+        for batch in batches:
+            self._check(batch)
+            if self._done.refused:
+                continue
+            self._note(batch)
+            writing = batch.filter(batch.column(WRITES))
+            if not writing.num_rows:
+                continue
+            try:
+                yield batch_for_table(writing, self._table.schema)
+            except HoldfastError as error:
+                self._done.error = error_answer(error)
+                raise
+
+    def _check(self, batch: Any) -> None:  # noqa: ANN401 - Arrow's batch
+        import pyarrow.compute as pc  # noqa: PLC0415
+
+        keys = batch.select(list(self._work.on))
+        self._done.nulls += sum(int(column.null_count) for column in keys.columns)
+        room = _SHOWN_KEYS - len(self._done.repeated)
+        repeated = keys.filter(pc.greater(batch.column(COPIES), 1)).slice(0, max(room, 0))
+        found = [str(list(row.values())) for row in repeated.to_pylist()]
+        self._done.repeated += [
+            key for key in dict.fromkeys(found) if key not in self._done.repeated
+        ]
+
+    def _note(self, batch: Any) -> None:  # noqa: ANN401 - Arrow's batch
+        import numpy as np  # noqa: PLC0415
+
+        old = batch.column(ADDRESS).drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
+        parts = old >> _FRAGMENT_BITS
+        for number in np.unique(parts):
+            self._gone[int(number)].append(old[parts == number] & _OFFSET_MASK)
+        written = int(batch.column(WRITES).true_count)
+        inserted = batch.num_rows - len(old)
+        self._done.changes["inserted"] += inserted
+        self._done.changes["updated"] += written - inserted
+        self._done.changes["deleted"] += batch.num_rows - written
+
+    def _mark_deleted(self) -> None:
+        for number, offsets in sorted(self._gone.items()):
+            gone = sorted({int(offset) for some in offsets for offset in some})
+            left = self._table.get_fragment(number).delete_rows(gone)
+            if left is None:
+                self._done.removed.append(number)
+            else:
+                self._done.updated.append(json.dumps(left.to_json()))
+        self._done.touched = sorted(self._gone)
+
+
+def grouped(rows: Mapping[int, int]) -> tuple[tuple[int, ...], ...]:
+    """Return fragments in groups of about half a million rows; each is read by one task."""
+    groups: list[list[int]] = []
+    room = 0
+    for number, count in sorted(rows.items()):
+        if not groups or room < count:
+            groups.append([])
+            room = _ROWS_AT_ONCE
+        groups[-1].append(number)
+        room -= count
+    return tuple(tuple(group) for group in groups)

@@ -1,0 +1,377 @@
+"""`SparkTable`: the verbs of `Table`, done by Spark.
+
+    t = holdfast.spark.table(spark, "s3://lake/events.lance")
+    t.merge_into(changes, on="id")
+    spark.sql("SELECT count(*) FROM {t}", t=t.df())
+
+What a verb changes is in one version, or not at all. Verbs may be called from any thread.
+The table is opened where the caller is; Spark's tasks get its address and options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pyspark.sql import functions as f
+
+from holdfast._clock import SystemClock
+from holdfast._ids import RandomIds
+from holdfast.commits._history import TableStatus, VersionInfo
+from holdfast.errors import InvalidInputError
+from holdfast.formats import temporary_path
+from holdfast.options import StorageOptions
+from holdfast.spark._compact import CompactResult, compact
+from holdfast.spark._merge import (
+    TRIES,
+    Clauses,
+    Frame,
+    Matched,
+    Merge,
+    MergeResult,
+    NotMatched,
+    fragments_of,
+    write_changes,
+)
+from holdfast.spark._merge_source import ADDRESS, COPIES, WRITES, Work
+from holdfast.spark._progress import Progress, Session, described, is_connect
+from holdfast.spark._types import check_writable
+from holdfast.table import CommitResult, Table, open_table
+from holdfast.txn import TxnLike
+
+_QUERY = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewResult:
+    """A view that was made: its name, and the version that it shows."""
+
+    name: str
+    version: int
+
+
+class SparkTable:
+    """A table whose verbs Spark does. Made by `holdfast.spark.table`."""
+
+    def __init__(
+        self,
+        spark: Session,
+        uri: str | Path,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        commit_store: str | None = None,
+    ) -> None:
+        self._spark = spark
+        self._options = StorageOptions(storage_options)
+        self._commit_store = commit_store
+        self._table = open_table(uri, self._options, commit_store=commit_store)
+
+    def __repr__(self) -> str:
+        return f"SparkTable({self._table.uri})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a SparkTable holds a session and stays on the driver: send its uri, and call "
+            "holdfast.open_table there"
+        )
+
+    @property
+    def uri(self) -> str:
+        """Return the address."""
+        return self._table.uri
+
+    @property
+    def table(self) -> Table:
+        """Return the table itself, for all that needs no Spark."""
+        return self._table
+
+    def df(
+        self,
+        version: int | None = None,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - Lance's and Spark's word
+    ) -> Frame:
+        """Return one version as a DataFrame; the newest unless told.
+
+        Which version it sees is settled here. Ask again to see what was written since.
+
+        Args:
+            version: the version.
+            columns: only these columns; Spark cannot leave out others by itself here.
+            filter: only rows that meet this condition, in Lance's SQL.
+
+        Raises:
+            NotFoundError: there is no such version.
+            InvalidInputError: a column is not there, or Spark has no type for it.
+        """
+        reader = self._reader().option("versionAsOf", str(self._version(version)))
+        if columns is not None:
+            quoted = ("`" + name.replace("`", "``") + "`" for name in columns)
+            reader = reader.option("columns", ",".join(quoted))
+        if filter is not None:
+            reader = reader.option("filter", filter)
+        return reader.load(self.uri)
+
+    def append(self, df: Frame, *, txn: TxnLike | None = None) -> CommitResult:
+        """Add the rows of a frame. They are in the table, durably, when this returns.
+
+        Args:
+            df: the rows; columns that it lacks are null.
+            txn: makes a repeat harmless: `(app, number)` or a string.
+
+        Raises:
+            InvalidInputError: no rows, columns that do not fit, a malformed txn.
+            CommitUnknownError: the outcome could not be learnt; repeat with the same txn.
+            ConflictError: other writers changed the table in a way that excludes this.
+            HoldfastError: Spark's job failed; nothing was added.
+        """
+        clock = SystemClock()
+        begun = clock.elapsed()
+        base = self._table.dataset()
+        if txn is not None and self._table.applied([txn])[0]:
+            elapsed = clock.elapsed() - begun
+            return CommitResult(
+                version=int(base.version), rows=0, txn=txn, applied=False, elapsed=elapsed
+            )
+        check_writable(df.schema, base.schema)
+        given = [f.col(_quoted(name)) if name in df.columns else f.lit(None).alias(name)
+                 for name in base.schema.names]  # fmt: skip
+        marks = [
+            f.lit(None).cast("long").alias(ADDRESS),
+            f.lit(1).cast("long").alias(COPIES),
+            f.lit(True).alias(WRITES),
+        ]
+        work = Work(
+            uri=self.uri,
+            options=dict(self._options),
+            version=int(base.version),
+            on=(),
+            answer=temporary_path(RandomIds().token()),
+        )
+        with described(df.sparkSession, f"holdfast: append to {self.uri}"):
+            parts = write_changes(self._table, work, df.select(*given, *marks))
+        fragments = fragments_of(text for part in parts for text in part.new)
+        done = self._table.commit(fragments, txn=txn, read_version=int(base.version))
+        return replace(done, elapsed=clock.elapsed() - begun)
+
+    def merge_into(
+        self,
+        df: Frame,
+        on: str | Sequence[str],
+        *,
+        when_matched: Matched = "update",
+        when_not_matched: NotMatched = "insert",
+        delete_where: str | None = None,
+        txn: TxnLike | None = None,
+        tries: int = TRIES,
+    ) -> MergeResult:
+        """Change rows by key: update, insert, delete; all in one version.
+
+        Merges that run at the same time never make a key appear twice: the commit is made
+        right on top of what was read. When another writer changed rows of these keys
+        meanwhile, the merge begins anew, so `df` may be computed more than once.
+
+        Args:
+            df: the source; one row for each key, never null.
+            on: the key columns.
+            when_matched: what becomes of a row that the source has too: `"update"` (replaced
+                by the source's row), `"delete"` or `"ignore"`.
+            when_not_matched: what becomes of a row of the source that the table lacks:
+                `"insert"` or `"ignore"`.
+            delete_where: a condition on the source in Spark's SQL, such as `op = 'D'`; rows
+                that meet it delete what they match and are never inserted. Only with it
+                may the source have columns that the table lacks.
+            txn: makes a repeat harmless: `(app, number)` or a string.
+            tries: how often to begin.
+
+        Raises:
+            InvalidInputError: keys that are null or there more than once (the error names
+                them), columns that do not fit, an unknown clause, a malformed txn.
+            ConflictError: other writers were faster, `tries` times.
+            CommitUnknownError: the outcome could not be learnt; repeat with the same txn.
+            HoldfastError: Spark's job failed; nothing was changed.
+        """
+        clauses = Clauses(
+            matched=when_matched, not_matched=when_not_matched, delete_where=delete_where
+        )
+        if tries < 1:
+            raise InvalidInputError("tries is at least 1", tries=tries)
+        return Merge(self._table, self._options, df, on, clauses).run(txn, tries)
+
+    def upsert_batch(
+        self,
+        on: str | Sequence[str],
+        *,
+        app: str | None = None,
+        when_matched: Matched = "update",
+        when_not_matched: NotMatched = "insert",
+        delete_where: str | None = None,
+    ) -> Callable[[Frame, int], None]:
+        """Return a function for `foreachBatch` that merges each batch exactly once.
+
+        A batch that Spark repeats is found in the table and left out. Batches are known by
+        the query's id, which the checkpoint keeps; on Spark Connect, where it cannot be
+        learnt, by `app`.
+
+        Warning:
+            When one query merges twice into the same table, give each merge an `app` of its
+            own: the second would be taken for a repeat of the first.
+
+        Args:
+            on: the key columns.
+            app: the name under which batches are counted; for ever the same for one query.
+            when_matched: see `merge_into`.
+            when_not_matched: see `merge_into`.
+            delete_where: see `merge_into`.
+
+        Raises:
+            InvalidInputError: an unknown clause.
+        """
+        clauses = Clauses(
+            matched=when_matched, not_matched=when_not_matched, delete_where=delete_where
+        )
+        return UpsertBatch(
+            uri=self.uri,
+            options=dict(self._options),
+            commit_store=self._commit_store,
+            on=(on,) if isinstance(on, str) else tuple(on),
+            clauses=clauses,
+            app=app,
+        )
+
+    def compact(
+        self, *, target_rows: int | None = None, progress: Progress | None = None
+    ) -> CompactResult:
+        """Rewrite small fragments, and those with deleted rows, into larger ones.
+
+        Args:
+            target_rows: how many rows a fragment should have; about a million unless told.
+            progress: hears how many tasks are done, and how many there are.
+
+        Raises:
+            InvalidInputError: `target_rows` is no number of rows.
+            ConflictError: others changed the same fragments, again and again.
+            HoldfastError: Spark's job failed, or the commit; no row has changed.
+        """
+        return compact(
+            self._spark, self._table, self._options, target_rows=target_rows, progress=progress
+        )
+
+    def snapshot_view(self, name: str, version: int | None = None) -> ViewResult:
+        """Make a temporary view of one version, for SQL; it shows that version for ever.
+
+        Raises:
+            NotFoundError: there is no such version.
+        """
+        settled = self._version(version)
+        self.df(settled).createOrReplaceTempView(name)
+        return ViewResult(name=name, version=settled)
+
+    def history(self, limit: int | None = None) -> list[VersionInfo]:
+        """Return the versions, newest first; see `Table.history`.
+
+        Raises:
+            InvalidInputError: a limit below 1.
+        """
+        return self._table.history(limit)
+
+    def status(self) -> TableStatus:
+        """Return how the table is doing; see `Table.status`.
+
+        Raises:
+            NotFoundError: the table has no version.
+        """
+        return self._table.status()
+
+    def applied(self, txns: Sequence[TxnLike]) -> list[bool]:
+        """Tell of each transaction whether the newest version holds it.
+
+        Raises:
+            InvalidInputError: a malformed txn.
+        """
+        return self._table.applied(txns)
+
+    def close(self) -> None:
+        """Let go of connections; the table is not used afterwards."""
+        self._table.close()
+
+    def _version(self, version: int | None) -> int:
+        return int(self._table.dataset(version).version)
+
+    def _reader(self) -> Any:  # noqa: ANN401 - of either kind of session
+        reader = self._spark.read.format("holdfast")
+        for key, value in self._options.items():
+            reader = reader.option(f"storage.{key}", value)
+        if self._commit_store is not None:
+            reader = reader.option("commitStoreUrl", self._commit_store)
+        return reader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpsertBatch:
+    """Merges one batch of a stream, once. Travels: it holds an address, no live handle."""
+
+    uri: str
+    options: Mapping[str, str] = field(repr=False)
+    commit_store: str | None = field(repr=False)
+    on: tuple[str, ...]
+    clauses: Clauses
+    app: str | None
+
+    def __call__(self, df: Frame, batch_id: int) -> None:
+        """Merge the batch, unless it is in the table.
+
+        Raises:
+            InvalidInputError: the query's id cannot be learnt and there is no `app`; or as
+                for `merge_into`.
+            HoldfastError: as for `merge_into`.
+        """
+        app = self.app or _query_of(df.sparkSession)
+        table = open_table(self.uri, self.options, commit_store=self.commit_store)
+        try:
+            merge = Merge(table, self.options, df, self.on, self.clauses)
+            merge.run((app, int(batch_id)), TRIES)
+        finally:
+            table.close()
+
+
+def _query_of(spark: Session) -> str:
+    """Return the app under which the batches of the query that runs here are counted."""
+    query = None if is_connect(spark) else spark.sparkContext.getLocalProperty(_QUERY)
+    if not query:
+        raise InvalidInputError(
+            "the id of the streaming query cannot be learnt here (on Spark Connect it never "
+            "can): give upsert_batch an app, the same for all time"
+        )
+    return f"spark-upsert-{query}"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def table(
+    spark: Session,
+    uri: str | Path,
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    commit_store: str | None = None,
+) -> SparkTable:
+    """Open a table for Spark.
+
+    Args:
+        spark: the session, classic or of Spark Connect.
+        uri: where the table is, for this process and for Spark's workers alike.
+        storage_options: pylance's storage options; secrets as `env:NAME`.
+        commit_store: another address of the table's commit store, with credentials, say.
+
+    Raises:
+        NotFoundError: there is no Holdfast table.
+        PinMismatchError, UnsafeStoreError: see `holdfast.open_table`.
+    """
+    return SparkTable(spark, uri, storage_options, commit_store=commit_store)
+
+
+__all__ = ["SparkTable", "UpsertBatch", "ViewResult", "table"]
