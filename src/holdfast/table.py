@@ -44,7 +44,6 @@ from holdfast.errors import (
 )
 from holdfast.formats import PIN_PATH, VERSIONS_SERIES, Pin, is_applied, version_name
 from holdfast.index._verbs import IndexVerbs
-from holdfast.index._verbs import IndexVerbs
 from holdfast.options import StorageOptions, resolve
 from holdfast.storage import ObjectStore, open_store
 from holdfast.txn import TxnLike, parse_txn
