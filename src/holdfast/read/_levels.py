@@ -1,0 +1,284 @@
+"""Levels: rows newer than the base table, from a log or an SSTable, in the base table's columns.
+
+Columns are paired by id, as Lance does it: a column that was renamed keeps its rows, one that
+was dropped and made anew does not get the old ones, one that is missing is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.errors import CorruptError
+from holdfast.formats._entry import FIELD_ID, Entry
+from holdfast.formats._keys import key_columns, key_values
+from holdfast.formats._sstable import TOMBSTONE
+from holdfast.read._key_index import KeyIndex
+from holdfast.read._lance import Dataset, in_memory
+from holdfast.read._newest import Mask
+
+ADDRESS = "_rowaddr"
+_OFFSET = np.uint64(0xFFFFFFFF)
+_FRAGMENT = np.uint64(32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """The base table's columns.
+
+    Attributes:
+        schema: the columns.
+        ids: the id of each, by name.
+        keys: those of the primary key; none for an append-only table.
+    """
+
+    schema: pa.Schema
+    ids: Mapping[str, int]
+    keys: tuple[str, ...]
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> Columns:
+        """Return the columns of the base table."""
+        schema = dataset.schema
+        ids = {field.name(): field.id() for field in dataset.lance_schema.fields()}
+        return cls(schema=schema, ids=ids, keys=key_columns(schema))
+
+    @property
+    def stored(self) -> pa.Schema:
+        """Return the columns of a level: the same with nulls allowed, and the tombstone."""
+        fields = [field.with_nullable(nullable=True).remove_metadata() for field in self.schema]
+        return pa.schema([*fields, pa.field(TOMBSTONE, pa.bool_())])
+
+    def fit(self, rows: pa.Table, ids: Mapping[int, str]) -> pa.Table:
+        """Return rows in these columns.
+
+        Args:
+            rows: with columns of their own.
+            ids: which of those has which id.
+
+        Raises:
+            CorruptError: a key column is missing, or a column cannot have its type.
+        """
+        made = []
+        for field in self.stored:
+            name = TOMBSTONE if field.name == TOMBSTONE else ids.get(self.ids[field.name])
+            if name is not None and name in rows.column_names:
+                made.append(_cast(rows[name], field))
+            elif field.name in self.keys:
+                raise CorruptError("rows without a key column", column=field.name)
+            elif field.name == TOMBSTONE:
+                made.append(pa.array(np.zeros(rows.num_rows, np.bool_)))
+            else:
+                made.append(pa.nulls(rows.num_rows, field.type))
+        return pa.Table.from_arrays(made, schema=self.stored)
+
+
+class SstableFiles(Protocol):
+    """What an SSTable has beside its rows."""
+
+    def may_hold(self, columns: Sequence[pa.Array]) -> Mask | None:
+        """Tell of each key whether it may be there; None when nobody can tell."""
+        ...
+
+    def key_index(self) -> KeyIndex:
+        """Return its key index."""
+        ...
+
+
+class Level:
+    """Rows newer than the base table, as a dataset with the base table's columns.
+
+    Args:
+        name: for people and for parts of a distributed read.
+        dataset: the rows.
+        keys: the columns of the primary key.
+        files: what an SSTable has beside its rows; None for rows in memory.
+    """
+
+    def __init__(
+        self, name: str, dataset: Dataset, keys: Sequence[str], files: SstableFiles | None = None
+    ) -> None:
+        self.name = name
+        self.dataset = dataset
+        self._files = files
+        self._index: KeyIndex | None = None
+        self.copies: dict[str, Dataset] = {}  # in memory, by the index that each has
+        self._keys = tuple(keys)
+        self._marked = TOMBSTONE in dataset.schema.names
+        self._starts = _starts(dataset)
+        self._live: Mask | None = None  # by place in the files; None: every row
+
+    def keys(self) -> tuple[list[pa.Array], pa.Table]:
+        """Return the key columns of the rows, and what `settle` needs beside the verdict."""
+        columns = [*self._keys, *([TOMBSTONE] if self._marked else [])]
+        found = self.dataset.scanner(
+            columns=columns, with_row_address=True, batch_size=1 << 18
+        ).to_table()
+        return [whole(found[name]) for name in self._keys], found.drop_columns(list(self._keys))
+
+    def settle(self, newest: Mask, beside: pa.Table) -> None:
+        """Take note which rows are the newest of their keys; tombstones never come out."""
+        alive = newest
+        if self._marked:
+            dead = pc.fill_null(whole(beside[TOMBSTONE]), False)
+            alive = newest & ~dead.to_numpy(zero_copy_only=False)
+        live = np.zeros(self._places(), np.bool_)
+        live[self._place_of(beside[ADDRESS])] = alive
+        self._live = live
+
+    @property
+    def live_rows(self) -> int:
+        """Return how many rows come out."""
+        return int(self.dataset.count_rows()) if self._live is None else int(self._live.sum())
+
+    def batches(self, columns: Sequence[str], **options: object) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that come out; options are those of a Lance scanner."""
+        if self._live is None:
+            yield from self.dataset.scanner(columns=list(columns), **options).to_reader()
+            return
+        if not self._live.any():
+            return
+        scanner = self.dataset.scanner(columns=list(columns), with_row_address=True, **options)
+        for batch in scanner.to_reader():
+            place = batch.schema.get_field_index(ADDRESS)
+            alive = self._live[self._place_of(batch.column(place))]
+            kept = batch.remove_column(place)
+            yield kept if alive.all() else kept.filter(pa.array(alive))
+
+    def alive(self, addresses: pa.ChunkedArray) -> Mask:
+        """Tell of rows, by their addresses, whether they come out."""
+        if self._live is None:
+            return np.ones(len(addresses), np.bool_)
+        found: Mask = self._live[self._place_of(addresses)]
+        return found
+
+    def find(self, columns: Sequence[pa.Array]) -> list[int | None]:
+        """Return the place of the newest row of each key; None where the level has none."""
+        values = key_values(columns)
+        possible = self._files.may_hold(columns) if self._files else None
+        if possible is not None and not possible.any():
+            return [None] * len(values)
+        if self._index is None:
+            self._index = self._files.key_index() if self._files else self._own_index()
+        return [
+            self._index.find(values[at]) if possible is None or possible[at] else None
+            for at in range(len(values))
+        ]
+
+    def _own_index(self) -> KeyIndex:
+        """Index rows in memory; every one is there, so its number is its place."""
+        return KeyIndex.of(key_values(self.keys()[0]))
+
+    def take(self, places: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        """Return rows by their places in the files, with their tombstone column."""
+        wanted = [*columns, *([TOMBSTONE] if self._marked else [])]
+        return self.dataset._take_rows(self._addresses(places), columns=wanted)  # noqa: SLF001 - the only way by address
+
+    def _addresses(self, places: Sequence[int]) -> list[int]:
+        if list(self._starts) == [0]:
+            return list(places)
+        found = []
+        for place in places:
+            fragment = max(f for f, start in self._starts.items() if start <= place)
+            found.append((fragment << 32) | (place - self._starts[fragment]))
+        return found
+
+    def _places(self) -> int:
+        return sum(fragment.physical_rows for fragment in self.dataset.get_fragments())
+
+    def _place_of(self, addresses: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.int64]:
+        numbers = addresses.to_numpy().astype(np.uint64)
+        if list(self._starts) == [0]:
+            plain: npt.NDArray[np.int64] = numbers.astype(np.int64)
+            return plain
+        starts = np.zeros(max(self._starts, default=0) + 1, np.int64)
+        starts[list(self._starts)] = list(self._starts.values())
+        found: npt.NDArray[np.int64] = starts[(numbers >> _FRAGMENT).astype(np.int64)] + (
+            numbers & _OFFSET
+        ).astype(np.int64)
+        return found
+
+
+def log_level(shard_id: str, entries: Sequence[Entry], columns: Columns) -> Level | None:
+    """Return the rows of a log as a level; None where there are none.
+
+    Raises:
+        CorruptError: an entry does not fit the table.
+    """
+    parts = []
+    for entry in entries:
+        for batch in entry.batches:
+            ids = _ids_in(batch.schema, columns)
+            parts.append(columns.fit(pa.Table.from_batches([batch]), ids))
+    if not parts:
+        return None
+    rows = pa.concat_tables(parts).combine_chunks()
+    return Level(f"log of {shard_id}", in_memory(rows), columns.keys)
+
+
+def sstable_level(
+    name: str, dataset: Dataset, columns: Columns, files: SstableFiles | None = None
+) -> Level:
+    """Return an SSTable as a level; read into memory where its columns are not the table's.
+
+    Raises:
+        CorruptError: it does not fit the table.
+    """
+    ids = {field.id(): field.name() for field in dataset.lance_schema.fields()}
+    own = dataset.schema
+    fits = all(
+        ids.get(columns.ids[field.name]) == field.name and own.field(field.name).type == field.type
+        for field in columns.schema
+    )
+    if not fits:
+        return Level(name, in_memory(columns.fit(dataset.to_table(), ids)), columns.keys)
+    return Level(name, dataset, columns.keys, files)
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _starts(dataset: Dataset) -> dict[int, int]:
+    """Return at which place of all rows each fragment begins."""
+    found, start = {}, 0
+    for fragment in dataset.get_fragments():
+        found[int(fragment.fragment_id)] = start
+        start += int(fragment.physical_rows)
+    return found
+
+
+def _ids_in(schema: pa.Schema, columns: Columns) -> dict[int, str]:
+    """Return which column of a log entry has which id; one without an id goes by its name."""
+    found = {}
+    for field in schema:
+        number = (field.metadata or {}).get(FIELD_ID)
+        if number is not None:
+            found[int(number)] = field.name
+        elif field.name in columns.ids:
+            found[columns.ids[field.name]] = field.name
+    return found
+
+
+def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    if column.type == field.type:
+        return column
+    try:
+        return column.cast(field.type)
+    except pa.ArrowException as error:
+        raise CorruptError(
+            "a column of the log or of an SSTable does not have the table's type",
+            column=field.name,
+            type=str(column.type),
+            wanted=str(field.type),
+        ) from error
+
+
+__all__ = ["Columns", "Level", "SstableFiles", "log_level", "sstable_level", "whole"]

@@ -1,0 +1,165 @@
+"""Rows by their keys: each level is asked in turn, newest first, until one knows the key.
+
+A level that holds a tombstone of the key ends the search as a row does: nothing older counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.errors import InvalidInputError
+from holdfast.formats._keys import key_values
+from holdfast.formats._sstable import TOMBSTONE
+from holdfast.read._lance import Dataset, reading
+from holdfast.read._levels import Columns, Level, whole
+from holdfast.read._view import View
+
+Keys: TypeAlias = "Sequence[object] | pa.Array | pa.ChunkedArray | pa.Table | pa.RecordBatch"
+"""Keys to look up: values, tuples or dicts for a key of several columns, or Arrow."""
+
+_AT_ONCE = 500
+_PLACE = "holdfast.place"
+
+
+def lookup(view: View, keys: Keys, columns: Sequence[str] | None) -> pa.Table:
+    """Return the newest rows of these keys, in the order of the keys; missing ones are left out.
+
+    Raises:
+        InvalidInputError: keys that are none of this table, unknown columns, or a table
+            without a primary key.
+        NotFoundError: a file is gone: take another snapshot.
+        UnavailableError: a store gave no answer.
+    """
+    schema = view.schema(columns)
+    wanted = as_keys(keys, view.columns)
+    names = [*schema.names, *(key for key in view.columns.keys if key not in schema.names)]
+    found: list[pa.Table] = []
+    left = wanted
+    with reading(view.location):
+        for level in view.levels:
+            if not left.num_rows:
+                break
+            rows, left = _from_level(level, left, names)
+            found.append(rows)
+        found.extend(
+            _from_base(view.base, left.slice(start, _AT_ONCE), names)
+            for start in range(0, left.num_rows, _AT_ONCE)
+        )
+    parts = [_plain(part, names) for part in found if part.num_rows]
+    if not parts:
+        return schema.empty_table()
+    rows = pa.concat_tables(parts)
+    return _in_order(rows, wanted, view.columns.keys).select(schema.names).cast(schema)
+
+
+def as_keys(keys: Keys, columns: Columns) -> pa.Table:
+    """Return keys as a table of the key columns, each key once.
+
+    Raises:
+        InvalidInputError: they are none of this table.
+    """
+    if not columns.keys:
+        raise InvalidInputError("this table has no primary key: scan it with a filter")
+    fields = [columns.schema.field(name) for name in columns.keys]
+    schema = pa.schema([field.remove_metadata() for field in fields])
+    try:
+        table = _table_of(keys, schema)
+    except (pa.ArrowException, KeyError, TypeError, ValueError, IndexError) as error:
+        raise InvalidInputError(
+            "keys are values of the key columns; with several, tuples or dicts",
+            key_columns=", ".join(columns.keys),
+            reason=str(error)[:200],
+        ) from error
+    if any(column.null_count for column in table.columns):
+        raise InvalidInputError("a key is never null", key_columns=", ".join(columns.keys))
+    codes = key_values([whole(column) for column in table.columns]).dictionary_encode()
+    first: dict[int, int] = {}
+    for at, code in enumerate(codes.indices.to_pylist()):
+        first.setdefault(code, at)
+    return table.take(pa.array(sorted(first.values()), pa.int64()))
+
+
+def _table_of(keys: Keys, schema: pa.Schema) -> pa.Table:
+    if isinstance(keys, pa.RecordBatch):
+        keys = pa.Table.from_batches([keys])
+    if isinstance(keys, pa.Table):
+        return keys.select(schema.names).cast(schema).combine_chunks()
+    if isinstance(keys, pa.Array | pa.ChunkedArray) and len(schema) == 1:
+        return pa.table([keys.cast(schema.field(0).type)], schema=schema).combine_chunks()
+    if isinstance(keys, str | bytes | Mapping):
+        raise TypeError("a list of keys is needed, not one key")
+    rows = list(keys)
+    if len(schema) == 1:
+        values = [row[schema.names[0]] if isinstance(row, Mapping) else row for row in rows]
+        return pa.table([pa.array(values, schema.field(0).type)], schema=schema)
+    columns = []
+    for at, field in enumerate(schema):
+        values = [row[field.name] if isinstance(row, Mapping) else _nth(row, at) for row in rows]
+        columns.append(pa.array(values, field.type))
+    return pa.table(columns, schema=schema)
+
+
+def _nth(row: object, at: int) -> object:
+    if not isinstance(row, tuple | list):
+        raise TypeError("a key of several columns is a tuple or a dict")
+    return row[at]
+
+
+def _from_level(level: Level, left: pa.Table, names: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+    """Return the rows that a level has, and the keys that it knows nothing of."""
+    places = level.find([whole(column) for column in left.columns])
+    known = [at for at, place in enumerate(places) if place is not None]
+    unknown = [at for at, place in enumerate(places) if place is None]
+    if not known:
+        return left.slice(0, 0), left
+    rows = level.take([place for place in places if place is not None], names)
+    if TOMBSTONE in rows.column_names:
+        rows = rows.filter(pc.invert(pc.fill_null(rows[TOMBSTONE], False)))
+        rows = rows.drop_columns([TOMBSTONE])
+    return rows, left.take(pa.array(unknown, pa.int64()))
+
+
+def _from_base(base: Dataset, keys: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return base rows by their keys; an index on the key is used where there is one."""
+    parts = []
+    for name in keys.column_names:
+        values = pc.unique(keys[name]).to_pylist()
+        parts.append(f"{_quoted(name)} IN ({', '.join(_literal(value) for value in values)})")
+    found: pa.Table = base.to_table(columns=list(names), filter=" AND ".join(parts))
+    if len(keys.column_names) == 1:
+        return found
+    there = key_values([whole(found[name]) for name in keys.column_names])
+    asked = key_values([whole(column) for column in keys.columns])
+    return found.filter(pc.is_in(there, asked))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _literal(value: object) -> str:
+    """Return a key as SQL; it is a whole number, a boolean, text or bytes."""
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def _plain(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return rows without marks on their columns, so that levels can be joined."""
+    schema = pa.schema([pa.field(name, rows.schema.field(name).type) for name in names])
+    return pa.Table.from_arrays([rows[name] for name in names], schema=schema)
+
+
+def _in_order(rows: pa.Table, wanted: pa.Table, keys: Sequence[str]) -> pa.Table:
+    there = key_values([whole(rows[name]) for name in keys])
+    asked = key_values([whole(wanted[name]) for name in keys])
+    place = pc.index_in(there, asked)
+    return rows.append_column(_PLACE, place).sort_by(_PLACE).drop_columns([_PLACE])

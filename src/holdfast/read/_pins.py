@@ -1,0 +1,106 @@
+"""Pins: a snapshot that keeps its files until it is released, or `max_pin_age` has passed.
+
+A pin is put *before* the snapshot is taken, without saying yet what it needs, and then put
+again with the names. Whoever deletes files does it in this order:
+
+1. find out what nothing names any more;
+2. `read_pins`, and stop if one is still being taken;
+3. delete what is neither named by a pin nor by the table.
+
+A pin that step 2 does not see was put after step 1; its snapshot came later still, and holds
+nothing that was garbage by then. So no clock is needed, except to forget pins whose owner died:
+`read_pins` leaves out those that are older than `max_pin_age` by the store's own stamps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+from holdfast.errors import HoldfastError, NotFoundError
+from holdfast.events import EventKind, emit
+from holdfast.formats._snapshot import (
+    SNAPSHOT_PINS_FOLDER,
+    SnapshotRecord,
+    decode_snapshot,
+    encode_snapshot,
+    snapshot_pin_of,
+    snapshot_pin_path,
+)
+from holdfast.read._snapshot import Snapshot
+from holdfast.storage import ObjectStore
+
+MAX_PIN_AGE = timedelta(days=1)
+"""How long a pin counts unless its owner releases it first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotPin:
+    """A pin that was found.
+
+    Attributes:
+        token: its name.
+        modified: when it was put, by the store's stamp.
+        record: what it keeps; None while its snapshot is being taken: keep everything.
+    """
+
+    token: str
+    modified: float
+    record: SnapshotRecord | None
+
+
+def take_pinned(store: ObjectStore, token: str, take: Callable[[], Snapshot]) -> Snapshot:
+    """Take a snapshot whose files stay. Writes one object, twice; `release` removes it.
+
+    Raises:
+        Whatever `take` raises; the pin is gone again then.
+        UnavailableError, PermissionDeniedError: the pin could not be put.
+    """
+    path = snapshot_pin_path(token)
+    try:
+        store.put(path, encode_snapshot(None))
+        snapshot = take()
+        store.put(path, encode_snapshot(snapshot.record))
+    except BaseException:
+        release(store, token)
+        raise
+    return snapshot
+
+
+def release(store: ObjectStore, token: str) -> None:
+    """Let the files of a pinned snapshot go; best effort, a pin ages away too."""
+    path = snapshot_pin_path(token)
+    try:
+        store.delete([path])
+    except HoldfastError as error:
+        emit(EventKind.LEFT_BEHIND, path=path, reason=error.kind.value)
+
+
+def read_pins(
+    store: ObjectStore, now: float, max_pin_age: timedelta = MAX_PIN_AGE
+) -> list[SnapshotPin]:
+    """Return the pins that count. Call it after finding out what is garbage, not before.
+
+    Args:
+        store: the table's store.
+        now: what time it is for the store: the stamp of an object made just now.
+        max_pin_age: older pins do not count.
+
+    Raises:
+        CorruptError: a pin cannot be read: keep everything.
+        UnavailableError, PermissionDeniedError: the store did not tell.
+    """
+    oldest = now - max_pin_age.total_seconds()
+    return [pin for pin in _stored(store) if pin.modified >= oldest]
+
+
+def _stored(store: ObjectStore) -> Iterator[SnapshotPin]:
+    for info in store.list(SNAPSHOT_PINS_FOLDER):
+        token = snapshot_pin_of(info.path)
+        if token is None:
+            continue
+        with contextlib.suppress(NotFoundError):  # released meanwhile
+            record = decode_snapshot(store.get(info.path))
+            yield SnapshotPin(token=token, modified=info.modified, record=record)
