@@ -45,6 +45,7 @@ from holdfast.errors import (
 from holdfast.formats import PIN_PATH, VERSIONS_SERIES, Pin, is_applied, version_name
 from holdfast.index._verbs import IndexVerbs
 from holdfast.options import StorageOptions, resolve
+from holdfast.read._verbs import ReadVerbs
 from holdfast.storage import ObjectStore, open_store
 from holdfast.txn import TxnLike, parse_txn
 
@@ -71,7 +72,7 @@ class CommitResult:
     elapsed: float
 
 
-class Table(IndexVerbs):
+class Table(ReadVerbs, IndexVerbs):
     """A Lance table that commits through Holdfast. Threads may share it.
 
     It travels to other processes as its address and options; live handles do not. Give
