@@ -17,8 +17,13 @@ from holdfast.index._builds import BuildInfo
 from holdfast.index._ground import Ground
 from holdfast.index._indexes import Indexes
 from holdfast.index._progress import Watch
+from holdfast.index._query import parse_query
 from holdfast.index._results import IndexInfo, IndexResult
 from holdfast.index._search import search
+from holdfast.read._ranked import search as search_view
+from holdfast.read._reader import Reader
+from holdfast.read._snapshot import Freshness
+from holdfast.read._view import View
 from holdfast.storage import ObjectStore
 
 SEARCH_LIMIT = 10
@@ -139,8 +144,12 @@ class IndexVerbs:
         columns: Sequence[str] | None = None,
         filter: str | None = None,  # noqa: A002 - pylance's word
         version: int | None = None,
+        freshness: Freshness = "latest",
     ) -> pa.Table:
         """Return the rows that match best, with their `_score`, highest first.
+
+        Rows in logs and SSTables are found, too. Each level scores its own rows: how rare a
+        word is, is counted where the row is.
 
         Args:
             column: where to look.
@@ -149,22 +158,38 @@ class IndexVerbs:
             limit: how many rows; None for all.
             columns: which columns to return; all unless told.
             filter: an SQL condition that rows must meet, too.
-            version: an older version; the newest unless told.
+            version: an older version of the base table alone; the newest unless told.
+            freshness: `latest`, `flushed` or `base`, as for `scan`.
 
         Raises:
             InvalidInputError: no such column, or a malformed query or filter.
             NotFoundError: there is no such version.
+            Other errors: as for `scan`.
         """
-        table = self.dataset(version)
-        return search(
-            table,
-            self._versions.location,
-            column,
-            query,
-            limit=limit,
-            columns=columns,
-            filter=filter,
+
+        def of_base(table: lance.LanceDataset) -> pa.Table:
+            return search(
+                table,
+                self._versions.location,
+                column,
+                query,
+                limit=limit,
+                columns=columns,
+                filter=filter,
+            )
+
+        def of_view(view: View) -> pa.Table:
+            if not view.levels:
+                return of_base(view.base)
+            parsed = parse_query(query, column) if isinstance(query, str) else query
+            return search_view(view, column, parsed, limit, columns=columns, filter=filter)
+
+        if version is not None:
+            return of_base(self.dataset(version))
+        reader = Reader(
+            self._store, self._arbiter, self._versions.location, self._resolved, self.dataset
         )
+        return reader.of_view(freshness, of_view)
 
     def _indexes(self) -> Indexes:
         ground = Ground(store=self._store, arbiter=self._arbiter, clock=self._clock)
