@@ -11,12 +11,10 @@ import pyarrow as pa
 from lance.query import DocumentGranularity
 
 from holdfast.errors import InvalidInputError
+from holdfast.formats._entry import log_schema
 from holdfast.formats._keys import check_key_types, key_columns
 from holdfast.formats._mem_wal_details import MEM_WAL_INDEX, MemWalDetails, read_details
-from holdfast.formats._sstable import TOMBSTONE, column_ids, tombstone_id
-
-FIELD_ID = b"lance:field_id"
-"""The field metadata of a log entry that says which column of the base table is meant."""
+from holdfast.formats._sstable import TOMBSTONE, column_ids
 
 _Described: TypeAlias = Any  # pylance's description of an index
 _VECTOR = "VECTOR"
@@ -47,6 +45,7 @@ class Base:
         version: the version.
         schema: its columns.
         keys: the columns of the primary key; none for an append-only table.
+        log_schema: the columns of log entries: those of rows in memory, with their ids.
         ids: the id of each column and nested field, by its path of names.
         storage_version: of Lance's data files.
         details: of the table's log; None when it was never prepared for writers.
@@ -56,6 +55,7 @@ class Base:
     version: int
     schema: pa.Schema
     keys: tuple[str, ...]
+    log_schema: pa.Schema
     ids: Mapping[tuple[str, ...], int]
     storage_version: str
     details: MemWalDetails | None
@@ -63,18 +63,14 @@ class Base:
 
     @property
     def storage_schema(self) -> pa.Schema:
-        """Return the columns of log entries and SSTables.
+        """Return the columns of rows in memory and in SSTables.
 
         A deleted row has its key and nothing else, so every other column may be null.
         """
-        fields = []
-        for one in self.schema:
-            kept = one.with_nullable(one.nullable or one.name not in self.keys)
-            number = str(self.ids[one.name,]).encode()
-            fields.append(kept.with_metadata({**(one.metadata or {}), FIELD_ID: number}))
-        number = str(tombstone_id(self.ids)).encode()
-        mark = pa.field(TOMBSTONE, pa.bool_(), nullable=False, metadata={FIELD_ID: number})
-        return pa.schema([*fields, mark])
+        fields = [
+            one.with_nullable(one.nullable or one.name not in self.keys) for one in self.schema
+        ]
+        return pa.schema([*fields, pa.field(TOMBSTONE, pa.bool_(), nullable=False)])
 
 
 def read_base(dataset: lance.LanceDataset, manifest: bytes) -> Base:
@@ -97,6 +93,7 @@ def read_base(dataset: lance.LanceDataset, manifest: bytes) -> Base:
         version=int(dataset.version),
         schema=schema,
         keys=keys,
+        log_schema=log_schema(schema, dataset.lance_schema.fields(), keys),
         ids=column_ids(manifest),
         storage_version=str(dataset.data_storage_version),
         details=details,

@@ -30,7 +30,7 @@ from holdfast.formats._sstable import (
     sstable_folder,
     sstable_path,
 )
-from holdfast.shard._base import FIELD_ID, Base, KeptIndex
+from holdfast.shard._base import Base, KeptIndex
 from holdfast.storage import LocalStore, ObjectStore
 
 _KEY_INDEX_VERSION = "2.0"  # of Lance's files; the readers expect this one
@@ -70,7 +70,7 @@ class Sstables:
         folder = sstable_folder(self._ids.token(), generation)
         path = sstable_path(shard_id, folder)
         address = f"{self._address}/{path}"
-        plain = _without_field_metadata(rows)
+        plain = pa.Table.from_arrays(rows.columns, schema=base.storage_schema)
         storage_version: Any = base.storage_version  # pylance lists the versions of today
         with translated(self._address):
             lance.write_dataset(
@@ -157,17 +157,6 @@ class Sstables:
 def whole(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as one array."""
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-
-
-def _without_field_metadata(rows: pa.Table) -> pa.Table:
-    """Drop what belongs to log entries: ids of fields are in the manifest here."""
-    fields = [
-        one.with_metadata(
-            {key: value for key, value in (one.metadata or {}).items() if key != FIELD_ID}
-        )
-        for one in rows.schema
-    ]
-    return pa.Table.from_arrays(rows.columns, schema=pa.schema(fields))
 
 
 def _add_index(dataset: lance.LanceDataset, index: KeptIndex) -> None:

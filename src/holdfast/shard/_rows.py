@@ -1,0 +1,166 @@
+"""Rows as users give them and as logs hold them, fitted to the columns of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.commits._data import ArrowStream, Data, as_reader, differences, read_any
+from holdfast.commits._lance import translated
+from holdfast.errors import CorruptError, InvalidInputError
+from holdfast.formats._entry import FIELD_ID, MAX_ENTRY_BYTES
+from holdfast.formats._sstable import TOMBSTONE
+from holdfast.shard._base import Base
+
+Keys: TypeAlias = "ArrowStream | pa.RecordBatch | pa.Array | Sequence[Any]"
+"""Keys: Arrow data with the key columns, rows as dicts, or values of a key of one column."""
+
+
+def rows_of(data: Data, base: Base) -> pa.RecordBatch:
+    """Return data as one batch of rows of the table.
+
+    Raises:
+        InvalidInputError: no rows, columns that do not fit, a null where none may be, or more
+            rows than one log entry can hold.
+    """
+    with translated("data"):
+        table = as_reader(data, base.schema).read_all()
+    columns = []
+    for field in base.schema:
+        if field.name in table.column_names:
+            columns.append(_one(table[field.name]))
+            if not field.nullable and columns[-1].null_count:
+                raise InvalidInputError("a column has nulls that may have none", column=field.name)
+        else:
+            columns.append(pa.nulls(table.num_rows, field.type))
+    deleted = pa.array(np.zeros(table.num_rows, np.bool_))
+    return _checked([*columns, deleted], base)
+
+
+def tombstones_of(keys: Keys, base: Base) -> pa.RecordBatch:
+    """Return rows that delete keys.
+
+    Raises:
+        InvalidInputError: the table has no key, or these are no keys of it.
+    """
+    table = keys_of(keys, base)
+    columns = [
+        _one(table[field.name]) if field.name in base.keys else pa.nulls(table.num_rows, field.type)
+        for field in base.schema
+    ]
+    return _checked([*columns, pa.array(np.ones(table.num_rows, np.bool_))], base)
+
+
+def keys_of(keys: Keys, base: Base) -> pa.Table:
+    """Return keys as a table of the key columns; other columns are left out.
+
+    Raises:
+        InvalidInputError: the table has no key, or these are no keys of it.
+    """
+    if not base.keys:
+        raise InvalidInputError("this table has no primary key: its rows cannot be named")
+    wanted = pa.schema([base.schema.field(name) for name in base.keys])
+    try:
+        table = _any_keys(keys, wanted)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise InvalidInputError(f"these are no keys of the table: {error}"[:300]) from error
+    table = table.select([name for name in table.column_names if name in wanted.names])
+    problems = differences(table.schema, wanted)
+    if problems:
+        raise InvalidInputError("these are no keys of the table: " + "; ".join(problems))
+    if any(table[name].null_count for name in wanted.names):
+        raise InvalidInputError("a key is never null")
+    return table.select(wanted.names)
+
+
+def _any_keys(keys: Keys, wanted: pa.Schema) -> pa.Table:
+    if isinstance(keys, pa.Array | pa.ChunkedArray):
+        return pa.table([keys.cast(wanted.field(0).type)], names=wanted.names[:1])
+    if hasattr(keys, "__arrow_c_stream__") or isinstance(keys, pa.RecordBatch):
+        return read_any(keys).read_all()
+    listed = list(keys)
+    if listed and isinstance(listed[0], Mapping):
+        names = [{name: row.get(name) for name in wanted.names} for row in listed]
+        return pa.Table.from_pylist(names, schema=_nullable(wanted))
+    if len(wanted) == 1:
+        return pa.table([pa.array(listed, wanted.field(0).type)], names=wanted.names)
+    raise InvalidInputError("keys of several columns are given as dicts or as Arrow data")
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([one.with_nullable(nullable=True) for one in schema])
+
+
+def fitted(batch: pa.RecordBatch, base: Base) -> pa.RecordBatch:
+    """Return the rows of a log entry in the table's columns of today.
+
+    Columns are matched by id where the entry has ids: a column that was dropped and made anew
+    is another one. What is missing is null, what is too much is left out.
+
+    Raises:
+        CorruptError: a key column is missing, or a column has a type that does not fit.
+    """
+    by_id = {
+        (field.metadata or {}).get(FIELD_ID): index for index, field in enumerate(batch.schema)
+    }
+    known = any(key is not None for key in by_id)
+    columns = []
+    for field in base.log_schema:
+        number = (field.metadata or {}).get(FIELD_ID)
+        index = (
+            by_id.get(number, -1) if known and number else batch.schema.get_field_index(field.name)
+        )
+        columns.append(_column(batch, index, base.storage_schema.field(field.name), base))
+    return pa.RecordBatch.from_arrays(columns, schema=base.storage_schema)
+
+
+def _column(batch: pa.RecordBatch, index: int, field: pa.Field, base: Base) -> pa.Array:
+    if index < 0 and field.name == TOMBSTONE:
+        return pa.array(np.zeros(batch.num_rows, np.bool_))
+    if index < 0 and field.name in base.keys:
+        raise CorruptError("a log entry lacks a column of the key", column=field.name)
+    if index < 0:
+        return pa.nulls(batch.num_rows, field.type)
+    column = batch.column(index)
+    if column.type == field.type:
+        return column
+    try:
+        return column.cast(field.type)
+    except pa.ArrowException as error:
+        raise CorruptError(
+            "a log entry has a column of another type than the table",
+            column=field.name,
+            type=str(column.type),
+            wanted=str(field.type),
+        ) from error
+
+
+def relabelled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the same columns under other fields."""
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    if pa.types.is_dictionary(column.type):
+        column = column.unify_dictionaries()
+    return column.combine_chunks()
+
+
+def _checked(columns: Sequence[pa.Array], base: Base) -> pa.RecordBatch:
+    batch = pa.RecordBatch.from_arrays(list(columns), schema=base.storage_schema)
+    if not batch.num_rows:
+        raise InvalidInputError("there are no rows to write")
+    if batch.nbytes > MAX_ENTRY_BYTES // 2:
+        raise InvalidInputError(
+            "these are too many bytes for one log entry: put fewer rows at once",
+            size=batch.nbytes,
+            limit=MAX_ENTRY_BYTES // 2,
+        )
+    return batch

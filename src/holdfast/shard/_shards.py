@@ -1,0 +1,269 @@
+"""Which shards a table has, and which of them a row belongs to.
+
+A table is `unsharded`, or its rows are divided by `bucket` or by the `identity` of a column,
+as its manifest records; or its shards are named by hand. Shard ids are those that LanceDB
+derives, so that both find the same shards. All rows of one key go to one shard.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.commits._data import Data, as_reader
+from holdfast.errors import InvalidInputError
+from holdfast.formats import check_shard_id
+from holdfast.formats._mem_wal_details import ShardingField, ShardingSpec
+from holdfast.formats._sharding import (
+    MAX_BUCKETS,
+    bucket,
+    scalar_bytes,
+    shard_id_of_bucket,
+    shard_id_of_value,
+    shard_id_unsharded,
+)
+from holdfast.shard._base import Base
+
+UNSHARDED = "unsharded"
+_BUCKET = re.compile(r"bucket-([0-9]{1,4})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """One shard.
+
+    Attributes:
+        shard_id: its id.
+        spec_id: the way of dividing rows that made it; 0 for by hand.
+        values: what that way says of its rows, as manifests hold it.
+    """
+
+    shard_id: str
+    spec_id: int = 0
+    values: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharding:
+    """How the rows of a table are divided into shards; see the class methods.
+
+    Attributes:
+        transform: `unsharded`, `bucket` or `identity`.
+        column: the column it looks at; None for `unsharded`.
+        buckets: how many buckets; None for others.
+    """
+
+    transform: str
+    column: str | None = None
+    buckets: int | None = None
+
+    @classmethod
+    def unsharded(cls) -> Sharding:
+        """All rows in one shard."""
+        return cls(transform=UNSHARDED)
+
+    @classmethod
+    def bucket(cls, column: str, buckets: int) -> Sharding:
+        """By the hash of a column, into so many shards."""
+        if not 1 <= buckets <= MAX_BUCKETS:
+            raise InvalidInputError(f"a table has 1 to {MAX_BUCKETS} buckets", buckets=buckets)
+        return cls(transform="bucket", column=column, buckets=buckets)
+
+    @classmethod
+    def identity(cls, column: str) -> Sharding:
+        """By the value of a column, one shard each."""
+        return cls(transform="identity", column=column)
+
+    def spec(self, base: Base) -> ShardingSpec:
+        """Return it as the table's manifest records it.
+
+        Raises:
+            InvalidInputError: the column is not there, or cannot divide rows, or rows of one
+                key could come into two shards.
+        """
+        if self.column is None:
+            made = ShardingField(field_id=UNSHARDED, transform=UNSHARDED, result_type="int32")
+            return ShardingSpec(spec_id=1, fields=(made,))
+        if self.column not in base.schema.names:
+            raise InvalidInputError("the sharding column is not there", column=self.column)
+        if base.keys and self.column not in base.keys:
+            raise InvalidInputError(
+                "rows are divided by a column of the primary key: otherwise two rows of one key "
+                "could be in two shards",
+                column=self.column,
+                key=", ".join(base.keys),
+            )
+        kind = base.schema.field(self.column).type
+        if self.buckets is None:
+            scalar_bytes(_some_value(kind))
+            result, parameters = _type_name(kind), {}
+        else:
+            bucket(pa.nulls(1, kind), self.buckets)
+            result, parameters = "int32", {"num_buckets": str(self.buckets)}
+        made = ShardingField(
+            field_id=self.transform if self.buckets else self.column,
+            source_ids=(base.ids[self.column,],),
+            transform=self.transform,
+            result_type=result,
+            parameters=parameters,
+        )
+        return ShardingSpec(spec_id=1, fields=(made,))
+
+    @property
+    def shards(self) -> int:
+        """Return how many shards the table will say it has; 0 when that depends on its rows."""
+        return 1 if self.transform == UNSHARDED else self.buckets or 0
+
+
+def find_shard(shard: str | Shard, base: Base) -> Shard:
+    """Return the shard that is meant by `unsharded`, `bucket-3` or an id.
+
+    Raises:
+        InvalidInputError: the table has no such shard.
+    """
+    if isinstance(shard, Shard):
+        return shard
+    spec = _spec(base)
+    if shard == UNSHARDED:
+        _expect(spec, UNSHARDED, shard)
+        return _shard(spec, shard_id_unsharded(), pa.scalar(0, pa.int32()))
+    match = _BUCKET.fullmatch(shard)
+    if match is not None:
+        number = int(match[1])
+        _expect(spec, "bucket", shard)
+        if spec is not None and number >= _buckets(spec.fields[0]):
+            raise InvalidInputError(
+                "the table has fewer buckets", shard=shard, buckets=_buckets(spec.fields[0])
+            )
+        return _shard(spec, shard_id_of_bucket(number), pa.scalar(number, pa.int32()))
+    return Shard(shard_id=check_shard_id(shard))
+
+
+class Router:
+    """Divides rows among the shards of a table; made by `Table.router`.
+
+    Raises:
+        InvalidInputError: the table's shards are named by hand, or in a way not known here.
+    """
+
+    def __init__(self, base: Base) -> None:
+        spec = _spec(base)
+        if spec is None:
+            raise InvalidInputError(
+                "this table's shards are named by hand: say how rows are divided with "
+                "table.prepare_writers(sharding=...) before its first writer"
+            )
+        self._spec = spec
+        self._field = spec.fields[0]
+        self._schema = base.schema
+        self._column = _column_of(self._field, base)
+
+    def __repr__(self) -> str:
+        return f"Router({self._field.transform}, {self._column})"
+
+    def shards(self) -> list[Shard]:
+        """Return all shards.
+
+        Raises:
+            InvalidInputError: rows are divided by their values: there are as many as values.
+        """
+        if self._field.transform == UNSHARDED:
+            return [self._of(pa.scalar(0, pa.int32()))]
+        if self._field.transform != "bucket":
+            raise InvalidInputError("rows are divided by value: every new value is a new shard")
+        return [self._of(pa.scalar(n, pa.int32())) for n in range(_buckets(self._field))]
+
+    def split(self, data: Data) -> list[tuple[Shard, pa.Table]]:
+        """Return the rows of each shard; their order within a shard stays.
+
+        Raises:
+            InvalidInputError: columns that do not fit, or a null in the sharding column.
+        """
+        rows = as_reader(data, self._schema).read_all()
+        return [(self._of(value), part) for value, part in self._parts(rows) if part.num_rows]
+
+    def _parts(self, rows: pa.Table) -> Iterator[tuple[pa.Scalar, pa.Table]]:
+        if self._column is None:
+            yield pa.scalar(0, pa.int32()), rows
+            return
+        column = rows[self._column].combine_chunks()
+        if self._field.transform == "bucket":
+            numbers = pa.array(bucket(column, _buckets(self._field)))
+        else:
+            numbers = column
+        for value in pc.unique(numbers):
+            same = pc.equal(numbers, value) if value.is_valid else numbers.is_null()
+            yield value, rows.filter(same)
+
+    def _of(self, value: pa.Scalar) -> Shard:
+        if self._field.transform == UNSHARDED:
+            return _shard(self._spec, shard_id_unsharded(), value)
+        if self._field.transform == "bucket":
+            return _shard(self._spec, shard_id_of_bucket(int(value.as_py())), value)
+        return _shard(self._spec, shard_id_of_value(value), value)
+
+
+def _shard(spec: ShardingSpec | None, shard_id: str, value: pa.Scalar) -> Shard:
+    if spec is None:
+        return Shard(shard_id=shard_id)
+    values = ((spec.fields[0].field_id, scalar_bytes(value)),)
+    return Shard(shard_id=shard_id, spec_id=spec.spec_id, values=values)
+
+
+def _spec(base: Base) -> ShardingSpec | None:
+    specs = () if base.details is None else base.details.sharding_specs
+    if not specs:
+        return None
+    spec = specs[-1]
+    known = {UNSHARDED, "bucket", "identity"}
+    if len(spec.fields) != 1 or spec.fields[0].transform not in known:
+        raise InvalidInputError(
+            "the table divides its rows in a way that is not known here: name shards by their ids",
+            spec_id=spec.spec_id,
+        )
+    return spec
+
+
+def _expect(spec: ShardingSpec | None, transform: str, shard: str) -> None:
+    if spec is not None and spec.fields[0].transform != transform:
+        raise InvalidInputError(
+            "the table divides its rows in another way",
+            shard=shard,
+            sharding=spec.fields[0].transform,
+        )
+
+
+def _buckets(field: ShardingField) -> int:
+    return int(field.parameters["num_buckets"])
+
+
+def _column_of(field: ShardingField, base: Base) -> str | None:
+    if not field.source_ids:
+        return None
+    for path, number in base.ids.items():
+        if number == field.source_ids[0] and len(path) == 1:
+            return path[0]
+    raise InvalidInputError("the table's sharding column was dropped", field_id=field.field_id)
+
+
+def _some_value(kind: pa.DataType) -> pa.Scalar:
+    """Return a value of a type, to see whether it can divide rows."""
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        return pa.scalar(np.int64(0)).cast(kind)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return pa.scalar(b"", kind)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pa.scalar("", kind)
+    raise InvalidInputError("rows are not divided by a column of this type", type=str(kind))
+
+
+def _type_name(kind: pa.DataType) -> str:
+    """Return a type as Lance's sharding names it."""
+    return {"string": "utf8", "large_string": "large_utf8", "bool": "bool"}.get(
+        str(kind), str(kind)
+    )

@@ -1,0 +1,204 @@
+"""The writer verbs of a table, as users call them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import lance
+from lance.dataset import Index
+from lance.lance import Bitmap
+
+from holdfast._clock import Clock
+from holdfast._ids import RandomIds
+from holdfast.arbiter import Arbiter
+from holdfast.commits._committer import LanceOperation
+from holdfast.errors import ConflictError, InvalidInputError, NotFoundError
+from holdfast.formats import version_name
+from holdfast.formats._mem_wal_details import (
+    DETAILS_TYPE,
+    MEM_WAL_INDEX,
+    MemWalDetails,
+    encode_details,
+)
+from holdfast.shard._base import Base, read_base
+from holdfast.shard._config import ShardWriterConfig, recorded
+from holdfast.shard._shards import Router, Shard, Sharding, find_shard
+from holdfast.shard._sstables import Sstables
+from holdfast.shard._writer import ShardWriter
+from holdfast.storage import ObjectStore
+from holdfast.txn import TxnLike
+from holdfast.wal import ShardManifests, WalAppender
+
+_PREPARED: TxnLike = ("holdfast.log", 1)
+"""The transaction under which a table is prepared, so that it is once."""
+_TRIES = 4
+
+
+class ShardVerbs:
+    """What a table can do with shards."""
+
+    _uri: str
+    _resolved: Mapping[str, str]
+    _store: ObjectStore
+    _arbiter: Arbiter
+    _clock: Clock
+
+    def dataset(self, version: int | None = None) -> lance.LanceDataset:
+        """Return a pylance dataset, the newest or of one version."""
+        raise NotImplementedError
+
+    def commit_operation(
+        self, operation: LanceOperation, *, read_version: int, txn: TxnLike | None = None
+    ) -> Any:  # noqa: ANN401 - the table's own result
+        """Commit what was built elsewhere."""
+        raise NotImplementedError
+
+    def claim_writer(
+        self, shard: str | Shard, *, config: ShardWriterConfig | None = None
+    ) -> ShardWriter:
+        """Claim a shard for writing. This WRITES: it locks the shard's previous writer out.
+
+        What earlier writers got acknowledged and not flushed is replayed from the log. The
+        first writer of a table also prepares it, by one commit, so that every Lance reader
+        knows of its shards; see `prepare_writers`.
+
+        Args:
+            shard: `"unsharded"`, `"bucket-3"`, a UUID, or a shard that a `router` named. One
+                that is not there is made.
+            config: how the writer works; as the table recorded it, unless told.
+
+        Raises:
+            FencedError: another writer claimed the shard at the same time, or since.
+            SealedError: the shard is sealed.
+            InvalidInputError: the table has no such shard, or cannot have a log, or the
+                config does not fit.
+            WalGapError, CorruptError: the log is damaged; see `holdfast wal repair`.
+            ConflictError: others changed the table while it was prepared: try again.
+            CommitUnknownError: an outcome could not be learnt; claim again.
+            UnavailableError, PermissionDeniedError: a store did not do its part.
+            CommitStoreRegressedError, ForeignVersionError: a name is not what was decided.
+        """
+        base = self._prepared_base()
+        chosen = find_shard(shard, base)
+        details = base.details or MemWalDetails()
+        settings = (config or ShardWriterConfig()).settled(details.writer_defaults)
+        ids = RandomIds()
+        appender = WalAppender.claim(
+            self._store,
+            self._arbiter,
+            chosen.shard_id,
+            shard_spec_id=chosen.spec_id,
+            field_entries=chosen.values,
+            clock=self._clock,
+            ids=ids,
+        )
+        writer = ShardWriter(
+            appender,
+            base,
+            sstables=Sstables(self._store, self._uri, self._resolved, ids),
+            manifests=ShardManifests(
+                self._store, self._arbiter, chosen.shard_id, clock=self._clock, ids=ids
+            ),
+            settings=settings,
+            clock=self._clock,
+        )
+        return writer.replayed()
+
+    def prepare_writers(
+        self,
+        *,
+        sharding: Sharding | None = None,
+        maintained_indexes: Sequence[str] | None = None,
+        defaults: ShardWriterConfig | None = None,
+    ) -> bool:
+        """Prepare the table for writers, by one commit; a table is prepared once.
+
+        Args:
+            sharding: how rows are divided into shards; shards are named by hand unless told.
+            maintained_indexes: the indexes that SSTables carry, too; all unless told.
+            defaults: settings for writers that say nothing else.
+
+        Returns:
+            False when it was prepared before; then nothing is changed.
+
+        Raises:
+            InvalidInputError: the sharding does not fit, or there is no such index.
+            ConflictError, CommitUnknownError: as for `append`; call it again.
+        """
+        for left in reversed(range(_TRIES)):
+            base = self._base()
+            if base.details is not None:
+                return False
+            details = self._details(base, sharding, maintained_indexes, defaults)
+            try:
+                # A table whose entry was dropped by hand has the transaction, but no details.
+                if self._prepare(base, details, _PREPARED if left > 1 else None):
+                    return True
+            except ConflictError:
+                if not left:
+                    raise
+        raise ConflictError("others prepare the table at the same time: try again")
+
+    def router(self) -> Router:
+        """Return what divides rows among the table's shards.
+
+        Raises:
+            InvalidInputError: the table's shards are named by hand.
+        """
+        return Router(self._base())
+
+    def _details(
+        self,
+        base: Base,
+        sharding: Sharding | None,
+        maintained_indexes: Sequence[str] | None,
+        defaults: ShardWriterConfig | None,
+    ) -> MemWalDetails:
+        kept = tuple(maintained_indexes or ())
+        known = {one.name for one in self.dataset(base.version).describe_indices()}
+        missing = [name for name in kept if name not in known]
+        if missing:
+            raise InvalidInputError("there is no such index", index=missing[0])
+        return MemWalDetails(
+            num_shards=0 if sharding is None else sharding.shards,
+            sharding_specs=() if sharding is None else (sharding.spec(base),),
+            maintained_indexes=kept,
+            maintain_all_indexes=maintained_indexes is None,
+            writer_defaults={} if defaults is None else recorded(defaults),
+        )
+
+    def _prepare(self, base: Base, details: MemWalDetails, txn: TxnLike | None) -> bool:
+        """Commit the details, unless somebody else did. Returns whether it was this call."""
+        index = Index(
+            uuid=_uuid(),
+            name=MEM_WAL_INDEX,
+            fields=[],
+            dataset_version=base.version,
+            fragment_ids=Bitmap([]),
+            index_version=0,
+            index_details=(DETAILS_TYPE, encode_details(details)),
+        )
+        operation = lance.LanceOperation.CreateIndex([index], [])
+        done = self.commit_operation(operation, read_version=base.version, txn=txn)
+        return bool(done.applied)
+
+    def _prepared_base(self) -> Base:
+        base = self._base()
+        if base.details is None:
+            self.prepare_writers()
+            base = self._base()
+        return base
+
+    def _base(self) -> Base:
+        dataset = self.dataset()
+        manifest = self._arbiter.read(version_name(int(dataset.version)))
+        if manifest is None:
+            raise NotFoundError("the table's newest version is gone", version=dataset.version)
+        return read_base(dataset, manifest)
+
+
+def _uuid() -> str:
+    """Return a random UUID."""
+    digits = RandomIds().token().removeprefix("hf-")
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
