@@ -46,6 +46,7 @@ from holdfast.formats import PIN_PATH, VERSIONS_SERIES, Pin, is_applied, version
 from holdfast.index._verbs import IndexVerbs
 from holdfast.options import StorageOptions, resolve
 from holdfast.read._verbs import ReadVerbs
+from holdfast.shard._verbs import ShardVerbs
 from holdfast.storage import ObjectStore, open_store
 from holdfast.txn import TxnLike, parse_txn
 
@@ -72,7 +73,7 @@ class CommitResult:
     elapsed: float
 
 
-class Table(ReadVerbs, IndexVerbs):
+class Table(ReadVerbs, IndexVerbs, ShardVerbs):
     """A Lance table that commits through Holdfast. Threads may share it.
 
     It travels to other processes as its address and options; live handles do not. Give
