@@ -40,6 +40,7 @@ class EventKind(StrEnum):
     FENCED = "fenced"
     POISONED = "poisoned"
     FLUSHED = "flushed"
+    MERGED = "merged"
     BACKPRESSURE = "backpressure"
 
 
@@ -134,6 +135,12 @@ METRICS: Mapping[EventKind, Metric] = {
         name="holdfast.index.finalized",
         meaning="A complete index is in the table; not `applied` when it was there already.",
         fields=("build", "index", "parts", "version", "applied"),
+        level=logging.INFO,
+    ),
+    EventKind.MERGED: Metric(
+        name="holdfast.upkeep.merged",
+        meaning="Generations of a shard were merged into the base table, or drained.",
+        fields=("shard_id", "generation", "rows", "replaced", "drained"),
         level=logging.INFO,
     ),
     EventKind.FLUSHED: Metric(

@@ -49,6 +49,7 @@ from holdfast.read._verbs import ReadVerbs
 from holdfast.shard._verbs import ShardVerbs
 from holdfast.storage import ObjectStore, open_store
 from holdfast.txn import TxnLike, parse_txn
+from holdfast.upkeep._verbs import UpkeepVerbs
 
 PRIMARY_KEY = b"lance-schema:unenforced-primary-key"
 _OVERWRITES = 10  # how often one is tried again when another came first

@@ -45,11 +45,19 @@ class MergedAlreadyError(ConflictError):
     """The generation is in the base table already; this merge of it was not made."""
 
 
-def mark_merged(manifest: bytes, generations: Mapping[str, int]) -> bytes:
+def mark_merged(
+    manifest: bytes, generations: Mapping[str, int], *, after: Mapping[str, int] | None = None
+) -> bytes:
     """Return the manifest with these generations marked as merged, by shard id.
 
+    Args:
+        manifest: what is about to be decided.
+        generations: the newest merged generation of each shard.
+        after: of these shards, the generation that must be marked so far; 0 for none.
+
     Raises:
-        MergedAlreadyError: one is marked already, or a newer one of its shard.
+        MergedAlreadyError: one is marked already, or a newer one of its shard; or another
+            than the one in `after`.
         InvalidInputError: the table has no log.
         CorruptError: these bytes are no manifest.
     """
@@ -61,7 +69,7 @@ def mark_merged(manifest: bytes, generations: Mapping[str, int]) -> bytes:
             raise _no_log()
         section: _Made
         section, _ = read_section(manifest, message.index_section, _classes()["IndexSection"])
-        _mark(section, generations)
+        _mark(section, generations, after or {})
     except InvalidInputError:
         raise
     except BROKEN as error:
@@ -85,7 +93,7 @@ def mark_merged(manifest: bytes, generations: Mapping[str, int]) -> bytes:
     )
 
 
-def _mark(section: _Made, generations: Mapping[str, int]) -> None:
+def _mark(section: _Made, generations: Mapping[str, int], after: Mapping[str, int]) -> None:
     index = next((one for one in section.indices if one.name == MEM_WAL_INDEX), None)
     if index is None:
         raise _no_log()
@@ -95,12 +103,13 @@ def _mark(section: _Made, generations: Mapping[str, int]) -> None:
     for shard_id, generation in generations.items():
         key = uuid.UUID(check_shard_id(shard_id)).bytes
         there = marked.get(key)
-        if there is not None and there.generation >= generation:
+        recorded = 0 if there is None else there.generation
+        if recorded >= generation or recorded != after.get(shard_id, recorded):
             raise MergedAlreadyError(
                 "this generation is in the table already",
                 shard_id=shard_id,
                 generation=generation,
-                merged=there.generation,
+                merged=recorded,
             )
         if there is None:
             there = details.compacted.add()

@@ -1,0 +1,296 @@
+"""What merging generations changes in the base table: rows to write, rows to mark as deleted.
+
+`Changes` reads the keys of some generations of one shard and keeps, of each key, the newest
+row. From these it writes new fragments, and deletion files for the rows that they replace:
+all under new names, seen by nobody. Both parts can be divided among tasks: by generation for
+writing, by fragment for marking.
+
+Memory holds the keys of these generations, and rows in batches only.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance.fragment import FragmentMetadata, write_fragments
+
+from holdfast.commits._lance import translated
+from holdfast.errors import CorruptError, InvalidInputError
+from holdfast.formats._keys import key_columns, key_values, newest_per_key
+from holdfast.formats._sstable import TOMBSTONE
+from holdfast.shard._sstables import whole
+
+Fragment: TypeAlias = Any
+"""pylance's `LanceFragment`, which takes more than its types say."""
+
+_ADDRESS = "_rowaddr"
+_FRAGMENT_BITS = 32
+_OFFSET_MASK = (1 << _FRAGMENT_BITS) - 1
+_KEYS_AT_ONCE = 1 << 19  # of the base table; each such lot is looked up in one pass
+_ROWS_AT_ONCE = 1 << 16
+_LOOKED_UP_AT_ONCE = 2_000  # keys that one question to an index names
+_INDEX_PAYS_BELOW = 1 / 200  # of the base table's rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marked:
+    """Base fragments with rows marked as deleted.
+
+    Attributes:
+        updated: fragments with a new deletion file.
+        removed: fragments of which no row is left.
+        rows: how many rows were marked.
+    """
+
+    updated: tuple[FragmentMetadata, ...] = ()
+    removed: tuple[int, ...] = ()
+    rows: int = 0
+
+    @property
+    def touched(self) -> set[int]:
+        """Return the ids of all fragments that changed."""
+        return {*self.removed, *(int(part.id) for part in self.updated)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Keys:
+    """The keys of one generation, and which of its rows count."""
+
+    columns: list[pa.Array]
+    counts: np.ndarray
+    deletes: np.ndarray
+
+
+class Changes:
+    """The changes that generations of one shard make to one version of the base table.
+
+    Args:
+        dataset: the version.
+        generations: their SSTables, oldest first.
+    """
+
+    def __init__(
+        self, dataset: lance.LanceDataset, generations: Sequence[lance.LanceDataset]
+    ) -> None:
+        self._dataset = dataset
+        self._generations = generations
+        self._names = key_columns(dataset.schema)
+
+    @functools.cached_property
+    def _keys(self) -> list[_Keys]:
+        """Read the keys, and find the newest row of each; without a key every row counts."""
+        columns: list[list[pa.Array]] = []
+        deletes = []
+        for one in self._generations:
+            source = _columns_in(self._dataset, one)
+            marked = TOMBSTONE in one.schema.names
+            wanted = [source[name] for name in self._names]
+            table = _read(one, [*wanted, TOMBSTONE] if marked else wanted)
+            fields = [self._dataset.schema.field(name) for name in self._names]
+            columns.append(
+                [whole(table[w].cast(f.type)) for w, f in zip(wanted, fields, strict=True)]
+            )
+            gone = pc.fill_null(table[TOMBSTONE], False).to_numpy() if marked else None
+            deletes.append(np.zeros(one.count_rows(), bool) if gone is None else gone)
+        counts = self._newest(columns, [len(one) for one in deletes])
+        return [
+            _Keys(columns=c, counts=n, deletes=d)
+            for c, n, d in zip(columns, counts, deletes, strict=True)
+        ]
+
+    def _newest(self, columns: Sequence[Sequence[pa.Array]], sizes: Sequence[int]) -> list[Any]:
+        if not self._names:
+            return [np.ones(size, bool) for size in sizes]
+        counts = np.zeros(sum(sizes), bool)
+        joined = [pa.concat_arrays(parts) for parts in zip(*columns, strict=True)]
+        counts[newest_per_key(joined).to_numpy()] = True
+        return np.split(counts, np.cumsum(sizes)[:-1])
+
+    @functools.cached_property
+    def keys(self) -> pa.Array:
+        """Return every key once, as one value each."""
+        parts = [
+            key_values([column.filter(pa.array(one.counts)) for column in one.columns])
+            for one in self._keys
+        ]
+        return pa.concat_arrays(parts)
+
+    def write(self, number: int) -> list[FragmentMetadata]:
+        """Write the rows of one generation that count and stay, as new fragments.
+
+        Raises:
+            InvalidInputError: the rows do not fit the table any more.
+            UnavailableError, PermissionDeniedError: the store did not do its part.
+        """
+        keys = self._keys[number]
+        staying = keys.counts & ~keys.deletes
+        if not staying.any():
+            return []
+        schema = self._dataset.schema
+        reader = pa.RecordBatchReader.from_batches(schema, self._rows(number, staying))
+        with translated(self._dataset.uri):
+            return list(write_fragments(reader, self._dataset, mode="append"))
+
+    def _rows(self, number: int, staying: np.ndarray) -> Iterator[pa.RecordBatch]:
+        generation = self._generations[number]
+        source = _columns_in(self._dataset, generation)
+        schema, seen = self._dataset.schema, 0
+        scanner = generation.scanner(columns=list(source.values()), batch_size=_ROWS_AT_ONCE)
+        for batch in scanner.to_batches():
+            kept = batch.filter(pa.array(staying[seen : seen + batch.num_rows]))
+            seen += batch.num_rows
+            arrays = [_column(kept, field, source.get(field.name)) for field in schema]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        if seen != len(staying):
+            raise CorruptError("an SSTable changed while it was read", rows=seen)
+
+    def mark(self, fragments: Iterable[int] | None = None) -> Marked:
+        """Mark the base rows that have one of the keys as deleted, in these fragments or all.
+
+        Raises:
+            UnavailableError, PermissionDeniedError: the store did not do its part.
+        """
+        if not self._names:
+            return Marked()
+        gone: dict[int, list[np.ndarray]] = defaultdict(list)
+        with translated(self._dataset.uri):
+            for addresses in self._matches(fragments):
+                parts = addresses >> _FRAGMENT_BITS
+                for part in np.unique(parts):
+                    gone[int(part)].append(addresses[parts == part] & _OFFSET_MASK)
+            updated, removed, rows = [], [], 0
+            for part, offsets in sorted(gone.items()):
+                found = np.unique(np.concatenate(offsets))
+                rows += len(found)
+                fragment: Fragment = self._dataset.get_fragment(part)
+                left = fragment.delete_rows(found.tolist())
+                if left is None:
+                    removed.append(part)
+                else:
+                    updated.append(left)
+        return Marked(updated=tuple(updated), removed=tuple(removed), rows=rows)
+
+    def _matches(self, fragments: Iterable[int] | None) -> Iterator[np.ndarray]:
+        """Yield the addresses of base rows that have one of the keys."""
+        if fragments is None and self._index_pays():
+            yield from self._looked_up()
+            return
+        if fragments is None:
+            chosen: list[Fragment] = list(self._dataset.get_fragments())
+        else:
+            chosen = [self._dataset.get_fragment(number) for number in fragments]
+        for lot in _lots(self._dataset, self._names, chosen):
+            found = pc.is_in(_key_of(lot, self._names), value_set=self.keys)
+            yield lot[_ADDRESS].filter(found).to_numpy().astype(np.int64)
+
+    def holds_keys_of(self, dataset: lance.LanceDataset, fragments: Sequence[Fragment]) -> bool:
+        """Tell whether a row in these fragments of a version has one of the keys."""
+        if not self._names or not fragments:
+            return False
+        with translated(dataset.uri):
+            return any(
+                pc.any(pc.is_in(_key_of(lot, self._names), value_set=self.keys)).as_py()
+                for lot in _lots(dataset, self._names, fragments)
+            )
+
+    def _index_pays(self) -> bool:
+        """Tell whether a BTREE on the key finds the rows faster than reading all keys."""
+        if len(self._names) != 1 or _literal(self.keys.slice(0, 1)) is None:
+            return False
+        few = len(self.keys) < self._dataset.count_rows() * _INDEX_PAYS_BELOW
+        return few and any(
+            str(one.index_type).upper() == "BTREE" and list(one.field_names) == list(self._names)
+            for one in self._dataset.describe_indices()
+            if one.field_names
+        )
+
+    def _looked_up(self) -> Iterator[np.ndarray]:
+        name = self._names[0].replace("`", "``")
+        for start in range(0, len(self.keys), _LOOKED_UP_AT_ONCE):
+            listed = _literal(self.keys.slice(start, _LOOKED_UP_AT_ONCE))
+            table = self._dataset.scanner(
+                columns=[self._names[0]], filter=f"`{name}` IN ({listed})", with_row_address=True
+            ).to_table()
+            yield table[_ADDRESS].to_numpy().astype(np.int64)
+
+
+def _read(dataset: lance.LanceDataset, columns: Sequence[str]) -> pa.Table:
+    with translated(dataset.uri):
+        return dataset.scanner(columns=list(columns), batch_size=_ROWS_AT_ONCE).to_table()
+
+
+def _lots(
+    dataset: lance.LanceDataset, names: Sequence[str], fragments: Sequence[Fragment]
+) -> Iterator[pa.Table]:
+    """Yield key columns and row addresses of fragments, many rows at once."""
+    if not fragments:
+        return
+    scanner = dataset.scanner(
+        columns=list(names),
+        with_row_address=True,
+        fragments=list(fragments),
+        batch_size=_ROWS_AT_ONCE,
+        scan_in_order=False,
+    )
+    waiting: list[pa.RecordBatch] = []
+    for batch in scanner.to_batches():
+        waiting.append(batch)
+        if sum(one.num_rows for one in waiting) >= _KEYS_AT_ONCE:
+            yield pa.Table.from_batches(waiting)
+            waiting = []
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _key_of(lot: pa.Table, names: Sequence[str]) -> pa.Array:
+    return key_values([whole(lot[name]) for name in names])
+
+
+def _columns_in(dataset: lance.LanceDataset, generation: lance.LanceDataset) -> dict[str, str]:
+    """Return, by the base table's name, what a column is called in a generation: by its id.
+
+    Raises:
+        InvalidInputError: a column was replaced by another of its name since: its values would
+            be lost, or a key column is missing.
+    """
+    # The tombstone took the next free id; a column that was added since has it by right.
+    fields = [one for one in generation.lance_schema.fields() if one.name() != TOMBSTONE]
+    theirs = {int(field.id()): field.name() for field in fields}
+    ours = {int(field.id()): field.name() for field in dataset.lance_schema.fields()}
+    found = {name: theirs[number] for number, name in ours.items() if number in theirs}
+    for name in dataset.schema.names:
+        if name not in found and name in theirs.values():
+            raise InvalidInputError(
+                "a column was replaced by another one of its name while rows were waiting in "
+                "the log: restore the version before, merge, and change the column then",
+                column=name,
+            )
+    return found
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field, source: str | None) -> pa.Array:
+    if source is None:
+        if not field.nullable:
+            raise InvalidInputError(
+                "rows in the log lack a column that must not be null", column=field.name
+            )
+        return pa.nulls(batch.num_rows, field.type)
+    column = batch.column(source)
+    return column if column.type == field.type else column.cast(field.type)
+
+
+def _literal(values: pa.Array) -> str | None:
+    """Return values as a list in Lance's SQL; None for types that have no sure spelling."""
+    if pa.types.is_integer(values.type):
+        return ", ".join(map(str, values.to_pylist()))
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        return ", ".join("'" + str(value).replace("'", "''") + "'" for value in values.to_pylist())
+    return None

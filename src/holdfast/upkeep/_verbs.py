@@ -1,0 +1,50 @@
+"""The upkeep verbs of a table, as users call them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from holdfast._clock import Clock
+from holdfast.commits._versions import Versions
+from holdfast.upkeep._compact_lsm import ROWS_AT_ONCE, CompactLsmResult, compact_lsm
+from holdfast.upkeep._ground import LogGround
+
+
+class UpkeepVerbs:
+    """What a table can do for its own upkeep."""
+
+    _versions: Versions
+    _resolved: Mapping[str, str]
+    _clock: Clock
+
+    def compact_lsm(
+        self, *, shards: Sequence[str] | None = None, rows_at_once: int = ROWS_AT_ONCE
+    ) -> CompactLsmResult:
+        """Merge what writers have flushed into the base table; each generation exactly once.
+
+        Rows and the marker that says so are one commit. Repeated, at the same time elsewhere,
+        or killed anywhere and run again: the rows are the same. Live writers go on.
+
+        !!! warning
+            A generation wins over the base row of its key, whenever that row was written.
+            Change keyed rows through the log, or when nothing waits there.
+
+        Args:
+            shards: only these; all unless told.
+            rows_at_once: merge generations together up to so many rows: memory holds their
+                keys.
+
+        Raises:
+            InvalidInputError: the table has no log, or its columns changed so that waiting
+                rows do not fit.
+            NotFoundError: there is no such shard.
+            ConflictError: others changed the same rows each time first; try again.
+            CommitUnknownError: the outcome could not be learnt; repeat.
+            CorruptError: the table was restored to an older version, so that a generation is
+                missing; or stored bytes are damaged.
+            UnavailableError, PermissionDeniedError: a store did not do its part; repeat.
+        """
+        return compact_lsm(self._log_ground(), shards=shards, rows=rows_at_once)
+
+    def _log_ground(self) -> LogGround:
+        return LogGround(versions=self._versions, options=self._resolved, clock=self._clock)
