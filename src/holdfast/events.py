@@ -33,6 +33,7 @@ class EventKind(StrEnum):
     PINNED = "pinned"
     COLLECTED = "collected"
     LEFT_BEHIND = "left_behind"
+    VACUUMED = "vacuumed"
     BUILT = "built"
     FINALIZED = "finalized"
     CLAIMED = "claimed"
@@ -101,6 +102,12 @@ METRICS: Mapping[EventKind, Metric] = {
         meaning="A temporary object could not be removed; harmless, `vacuum` takes it later.",
         fields=("path", "reason"),
         level=logging.WARNING,
+    ),
+    EventKind.VACUUMED: Metric(
+        name="holdfast.upkeep.vacuumed",
+        meaning="Leftovers of one kind were deleted.",
+        fields=("location", "what", "objects", "size"),
+        level=logging.INFO,
     ),
     EventKind.CLAIMED: Metric(
         name="holdfast.wal.claims",

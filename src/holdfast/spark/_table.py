@@ -10,8 +10,9 @@ The table is opened where the caller is; Spark's tasks get its address and optio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -40,6 +41,7 @@ from holdfast.spark._progress import Progress, Session, described, is_connect
 from holdfast.spark._types import check_writable
 from holdfast.table import CommitResult, Table, open_table
 from holdfast.txn import TxnLike
+from holdfast.upkeep import GRACE, VacuumResult
 
 _QUERY = "sql.streaming.queryId"
 
@@ -258,6 +260,20 @@ class SparkTable:
         return compact(
             self._spark, self._table, self._options, target_rows=target_rows, progress=progress
         )
+
+    def vacuum(
+        self,
+        *,
+        what: Collection[str] | None = None,
+        grace: timedelta = GRACE,
+        confirm: bool = False,
+    ) -> VacuumResult:
+        """Find what nobody needs and, when confirmed, delete it; see `Table.vacuum`.
+
+        Raises:
+            HoldfastError: as for `Table.vacuum`.
+        """
+        return self._table.vacuum(what=what, grace=grace, confirm=confirm)
 
     def snapshot_view(self, name: str, version: int | None = None) -> ViewResult:
         """Make a temporary view of one version, for SQL; it shows that version for ever.

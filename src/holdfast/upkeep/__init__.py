@@ -4,21 +4,28 @@ diagnosis = doctor("s3://bucket/events.lance")
 for finding in diagnosis.findings:
     print(finding.severity, finding.what, finding.advice)
 rescue("s3://bucket/events.lance", ids="all", confirm=True)
+vacuum("s3://bucket/events.lance", confirm=True)
 """
 
 from holdfast.upkeep._candidates import Candidate, Doubt
 from holdfast.upkeep._doctor import Diagnosis, Finding, FindingKind, Severity, doctor
 from holdfast.upkeep._rescue import Rescued, RescueResult, rescue
+from holdfast.upkeep._vacuum import GRACE, Leftover, LeftoverKind, VacuumResult, vacuum
 
 __all__ = [
+    "GRACE",
     "Candidate",
     "Diagnosis",
     "Doubt",
     "Finding",
     "FindingKind",
+    "Leftover",
+    "LeftoverKind",
     "RescueResult",
     "Rescued",
     "Severity",
+    "VacuumResult",
     "doctor",
     "rescue",
+    "vacuum",
 ]

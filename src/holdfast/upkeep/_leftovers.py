@@ -1,0 +1,175 @@
+"""What `vacuum` may rely on: the objects of a table, and which of them somebody needs.
+
+The order of reading is what makes it safe. First the store tells its time, by the stamp of
+an object that is written now; then the objects are listed, so no age is overstated. The
+versions are read last: a commit that lands in between is seen, and its files are needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from holdfast._ids import Ids, RandomIds
+from holdfast.arbiter import Arbiter
+from holdfast.commits._history import (
+    Records,
+    in_parallel,
+    list_versions,
+    read_version,
+    records_of,
+)
+from holdfast.errors import CorruptError, NotFoundError
+from holdfast.formats import shown_files, temporary_path
+from holdfast.formats._transaction import is_transaction_path
+from holdfast.storage import ObjectInfo, ObjectStore
+
+# Names of files in bytes of any format: what Lance calls its data files, and more.
+_LENGTH_BYTES = 3  # the length before a name may look like letters of it
+_FILE_NAME = re.compile(rb"[A-Za-z0-9_-]{8,}\.[a-z]{2,6}")
+
+
+@dataclass(slots=True, kw_only=True)
+class Ground:
+    """A table as `vacuum` sees it.
+
+    Attributes:
+        store: where it is.
+        arbiter: who decides its versions.
+        records: what its commit store knows; None without one.
+        now: the store's time, before the objects were listed.
+        grace: how old an object must be to be taken.
+        objects: all objects, by path.
+        versions: the versions whose manifests were read.
+        needed: paths, and folders with a slash, that a version shows.
+        named: names of files that a version, or a commit under way, speaks of.
+        under_way: the versions that commits under way were built on; the names of their
+            deletion files begin with a fragment and that version.
+    """
+
+    store: ObjectStore
+    arbiter: Arbiter
+    records: Records | None
+    now: float
+    grace: timedelta
+    objects: Mapping[str, ObjectInfo]
+    versions: set[int] = field(default_factory=set)
+    needed: set[str] = field(default_factory=set)
+    named: set[bytes] = field(default_factory=set)
+    under_way: set[int] = field(default_factory=set)
+
+    @property
+    def newest(self) -> int:
+        """Return the newest version."""
+        return max(self.versions, default=0)
+
+    def age(self, info: ObjectInfo) -> timedelta:
+        """Return how old an object is, by the store's own clock."""
+        return timedelta(seconds=max(0.0, self.now - info.modified))
+
+    def is_old(self, info: ObjectInfo) -> bool:
+        """Tell whether an object is older than the grace period."""
+        return self.age(info) > self.grace
+
+    def old_below(self, folder: str) -> Iterator[ObjectInfo]:
+        """Yield the objects of a folder that are older than the grace period."""
+        for path, info in self.objects.items():
+            if path.startswith(f"{folder}/") and self.is_old(info):
+                yield info
+
+    def is_needed(self, path: str) -> bool:
+        """Tell whether a version, or a commit under way, needs an object."""
+        parents = _parents(path)
+        if path in self.needed or any(f"{part}/" in self.needed for part in parents):
+            return True
+        # Also what Lance may refer to in ways that are not known here: overlays, say; and
+        # files that go with a data file, in a folder of its name.
+        beside = (f"{part.rpartition('/')[2]}.lance" for part in parents)
+        return any(name.encode() in self.named for name in (path.rpartition("/")[2], *beside))
+
+    def look_again(self) -> None:
+        """Read the versions that came since.
+
+        Raises:
+            CorruptError: the newest version cannot be read.
+        """
+        self.records = records_of(self.arbiter)
+        decided = {} if self.records is None else self.records.found
+        fresh = {*list_versions(self.store), *decided} - self.versions
+        for version, body in in_parallel(self._manifest, sorted(fresh)):
+            if body is None and version == max(fresh) > self.newest:
+                raise CorruptError("the newest version cannot be read", version=version)
+            if body is not None:
+                self.versions.add(version)
+                self.needed |= shown_files(body)
+                self.named.update(_names_in(body))
+
+    def _manifest(self, version: int) -> tuple[int, bytes | None]:
+        record = self.records.found.get(version) if self.records else None
+        return version, read_version(self.store, version, record)
+
+    def note_commits_under_way(self) -> None:
+        """Keep what young transactions speak of: their commits may be about to land."""
+        young = [
+            path
+            for path, info in self.objects.items()
+            if is_transaction_path(path) and not self.is_old(info)
+        ]
+        self.under_way = {_read_version_of(path) for path in young}
+        for body in in_parallel(self._bytes, young):
+            self.named.update(_names_in(body))
+
+    def _bytes(self, path: str) -> bytes:
+        try:
+            return self.store.get(path)
+        except NotFoundError:  # collected meanwhile
+            return b""
+
+
+def read_ground(
+    store: ObjectStore, arbiter: Arbiter, grace: timedelta, ids: Ids | None = None
+) -> Ground:
+    """Read a table; writes nothing but the object that tells the time, and removes that.
+
+    Raises:
+        NotFoundError: the table has no version.
+        CorruptError: a version cannot be read, so nobody knows which files it shows.
+    """
+    now = _time_of(store, ids or RandomIds())
+    objects = {info.path: info for info in store.list()}
+    ground = Ground(
+        store=store, arbiter=arbiter, records=None, now=now, grace=grace, objects=objects
+    )
+    ground.note_commits_under_way()
+    ground.look_again()
+    if not ground.versions:
+        raise NotFoundError("the table has no version yet", location=store.location)
+    return ground
+
+
+def _time_of(store: ObjectStore, ids: Ids) -> float:
+    """Return the store's own time; the clock of this machine may be another."""
+    stamp = temporary_path(ids.token())
+    store.put(stamp, b"what time is it?")
+    try:
+        return store.head(stamp).modified
+    finally:
+        store.delete([stamp])
+
+
+def _names_in(body: bytes) -> Iterator[bytes]:
+    for found in _FILE_NAME.findall(body):
+        yield from (found[start:] for start in range(_LENGTH_BYTES + 1))
+
+
+def _read_version_of(path: str) -> int:
+    """Return the version that a transaction file's name says it was built on; -1 if none."""
+    number = path.rpartition("/")[2].partition("-")[0]
+    return int(number) if number.isdecimal() else -1
+
+
+def _parents(path: str) -> Iterable[str]:
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[: count + 1]) for count in range(len(parts))]
