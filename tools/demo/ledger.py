@@ -31,12 +31,13 @@ class Count:
 
 @dataclass
 class Page:
-    """One table and the ids that its writers were told are in it."""
+    """One table and the ids, or the number of rows, that its writers were told are in it."""
 
     name: str
     uri: str
     options: dict[str, str] = field(default_factory=dict)
     acknowledged: list[int] = field(default_factory=list)
+    rows: int | None = None
 
 
 class Ledger:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from tools.demo.ledger import Count
 
@@ -35,3 +39,18 @@ def show_count(found: Count) -> None:
         f"a stranger finds: acknowledged {found.acknowledged}, present {found.present}, "
         f"lost {found.lost}, doubled {found.doubled}"
     )
+
+
+@contextmanager
+def errors_into(file: Path) -> Iterator[None]:
+    """Send what Spark and Lance log of the deaths to a file; they are part of the story."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with file.open("w") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
