@@ -11,8 +11,9 @@ is there once. Stock pylance reads every version.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,6 +50,7 @@ from holdfast.read._verbs import ReadVerbs
 from holdfast.shard._verbs import ShardVerbs
 from holdfast.storage import ObjectStore, open_store
 from holdfast.txn import TxnLike, parse_txn
+from holdfast.upkeep._vacuum import GRACE, VacuumResult, vacuum_store
 from holdfast.upkeep._verbs import UpkeepVerbs
 
 PRIMARY_KEY = b"lance-schema:unenforced-primary-key"
@@ -296,6 +298,36 @@ class Table(ReadVerbs, IndexVerbs, ShardVerbs):
             NotFoundError: the table has no version.
         """
         return read_status(self._uri, self._store, self._arbiter)
+
+    def vacuum(
+        self,
+        *,
+        what: Collection[str] | None = None,
+        grace: timedelta = GRACE,
+        confirm: bool = False,
+    ) -> VacuumResult:
+        """Find what nobody needs and, when confirmed, delete it; see `holdfast.upkeep.vacuum`.
+
+        Args:
+            what: the kinds of leftovers; all unless told.
+            grace: how old a leftover must be; longer than the longest job.
+            confirm: delete; without it this is a plan.
+
+        Raises:
+            InvalidInputError: an unknown kind, a grace period below an hour, or a table with
+                branches.
+            NotFoundError: the table has no version.
+            CorruptError: a version cannot be read, so nobody knows which files it shows.
+            UnavailableError, PermissionDeniedError: a store gave no answer, or refused.
+        """
+        return vacuum_store(
+            self._store,
+            self._arbiter,
+            what=what,
+            grace=grace,
+            confirm=confirm,
+            clock=self._clock,
+        )
 
     def close(self) -> None:
         """Let go of connections; the table is not used afterwards."""
