@@ -29,6 +29,7 @@ MARKER_FILE = "metadata.lance"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _RECORD = re.compile(rf"{BUILDS_FOLDER}/([0-9a-f-]{{36}})/build\.json")
 _OF_BUILD = re.compile(rf"{BUILDS_FOLDER}/([0-9a-f-]{{36}})/.+")
+_TASK = re.compile(rf"{BUILDS_FOLDER}/[0-9a-f-]{{36}}/tasks/\d{{5,}}\.json")
 _ATTEMPT = re.compile(rf"{BUILDS_FOLDER}/[0-9a-f-]{{36}}/attempts/([0-9a-f-]{{36}})\.json")
 
 
@@ -89,6 +90,11 @@ def attempt_of(path: str) -> str | None:
 def task_name(build_id: str, task: int) -> Name:
     """Return the name by which it is decided which attempt of a task counts."""
     return Name.single(f"{build_folder(build_id)}/tasks/{task:05d}.json")
+
+
+def is_task_path(path: str) -> bool:
+    """Tell whether this is the path of a task's decided name."""
+    return _TASK.fullmatch(path) is not None
 
 
 def plan_name(build_id: str) -> Name:

@@ -105,7 +105,7 @@ class Finalizer:
             return plan
         try:
             return self._freeze(build_id)
-        except NotFoundError:
+        except (NotFoundError, CorruptError):
             # Another finalizer may have frozen the plan, finished and cleaned up meanwhile.
             plan = self.frozen(build_id)
             if plan is None:

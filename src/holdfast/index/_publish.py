@@ -15,7 +15,7 @@ from holdfast.formats import (
     build_folder,
     build_record_path,
     index_folder,
-    plan_name,
+    is_task_path,
 )
 from holdfast.index._finalize import Complete, Finalizer
 from holdfast.index._ground import Ground
@@ -100,7 +100,7 @@ def sweep(ground: Ground, plan: Plan, watch: Watch | None = None) -> None:
     done = True
     for attempt in sorted(declared | set(plan.attempts)):
         done &= ground.remove(info.path for info in ground.list(index_folder(attempt)))
-    tasks = [path for path in seen if "/tasks/" in path and path != plan_name(plan.build_id).path]
+    tasks = [path for path in seen if is_task_path(path)]
     if isinstance(ground.arbiter, RecordedDecisions):
         for path in tasks:  # the boundary first: a sleeping task must not decide again
             ground.arbiter.accept(Name.single(path).series, 0)

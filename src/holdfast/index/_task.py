@@ -77,20 +77,45 @@ def run_task(ground: Ground, builder: Builder, build_id: str, task: int) -> Task
         CommitUnknownError: whether this attempt counts could not be learnt; repeat.
         CorruptError: a record cannot be read, or what was staged changed under our hands.
     """
-    body = ground.read(task_name(build_id, task))
+    try:
+        body = ground.read(task_name(build_id, task))
+    except CorruptError:
+        # What was decided is gone. That is in order once the build is finished and swept.
+        if ground.read(plan_name(build_id)) is None:
+            raise
+        return TaskDone(task=task, reused=True, documents=0)
     if body is not None:
         return _reused(body)
     record = _record(ground, build_id, task)
     if record is None:
         return TaskDone(task=task, reused=True, documents=0)
-    begun = ground.clock.elapsed()
+    return _attempt(ground, builder, record, task)
+
+
+def _attempt(ground: Ground, builder: Builder, record: BuildRecord, task: int) -> TaskDone:
     attempt = index_id(ground.ids.token())
-    _declare(ground, build_id, task, attempt)
+    _declare(ground, record.build_id, task, attempt)
+    try:
+        manifest = _build(ground, builder, record, task, attempt)
+    except (NotFoundError, CorruptError):
+        # Others finished the build meanwhile, and swept what this attempt had staged.
+        if ground.read(plan_name(record.build_id)) is None:
+            raise
+        discard(ground, attempt)
+        return TaskDone(task=task, reused=True, documents=0)
+    return _decide(ground, manifest)
+
+
+def _build(
+    ground: Ground, builder: Builder, record: BuildRecord, task: int, attempt: str
+) -> TaskManifest:
+    begun = ground.clock.elapsed()
     built = builder.build(record, record.tasks[task], attempt)
     parts = tuple(_summed(ground, part) for part in built.parts)
-    manifest = TaskManifest(
+    ground.make_durable(part.path(file) for part in parts for file in part.files)
+    return TaskManifest(
         token=ground.ids.token(),
-        build_id=build_id,
+        build_id=record.build_id,
         task=task,
         attempt=attempt,
         fragments=record.tasks[task],
@@ -100,8 +125,6 @@ def run_task(ground: Ground, builder: Builder, build_id: str, task: int) -> Task
         documents=built.documents,
         seconds=ground.clock.elapsed() - begun,
     )
-    ground.make_durable(part.path(file) for part in parts for file in part.files)
-    return _decide(ground, manifest)
 
 
 def _decide(ground: Ground, manifest: TaskManifest) -> TaskDone:
