@@ -76,7 +76,7 @@ class CommitResult:
     elapsed: float
 
 
-class Table(ReadVerbs, IndexVerbs, ShardVerbs):
+class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs):
     """A Lance table that commits through Holdfast. Threads may share it.
 
     It travels to other processes as its address and options; live handles do not. Give

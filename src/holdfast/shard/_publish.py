@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.errors import CorruptError
+from holdfast.errors import CorruptError, PoisonedError
 from holdfast.formats._shard_manifest import ShardManifest, SsTable
 from holdfast.wal import ShardManifests
 
@@ -20,6 +20,7 @@ def publish(manifests: ShardManifests, epoch: int, table: SsTable, position: int
 
     Raises:
         FencedError: another writer owns the shard.
+        PoisonedError: `flush_log` took the generation for a part of these rows.
         CorruptError: an earlier generation is missing.
         CommitUnknownError: the outcome could not be learnt; publish again.
         Other errors: as for `ShardManifests.update`.
@@ -27,7 +28,15 @@ def publish(manifests: ShardManifests, epoch: int, table: SsTable, position: int
 
     def change(current: ShardManifest) -> ShardManifest:
         if current.current_generation > table.generation:
-            return current  # under one epoch nobody else publishes: it was us, unanswered
+            if current.replay_after >= position:
+                return current  # it was us, unanswered; or `flush_log` has flushed all of it
+            raise PoisonedError(
+                "somebody flushed a part of this writer's log, so its generations are numbered "
+                "anew: open the shard again, nothing is lost",
+                shard_id=current.shard_id,
+                generation=table.generation,
+                replay_after=current.replay_after,
+            )
         if current.current_generation < table.generation:
             raise CorruptError(
                 "a generation cannot be flushed before the one ahead of it",

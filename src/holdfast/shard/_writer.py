@@ -68,6 +68,7 @@ _FINAL = (
     CorruptError,
     FencedError,
     ForeignVersionError,
+    PoisonedError,
 )
 # What a log write raises when it sent nothing: it is repeated.
 _REFUSED = (UnavailableError, PermissionDeniedError)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 from holdfast._clock import Clock
 from holdfast.commits._versions import Versions
 from holdfast.upkeep._compact_lsm import ROWS_AT_ONCE, CompactLsmResult, compact_lsm
+from holdfast.upkeep._flush_log import (
+    IDLE,
+    ROWS_PER_GENERATION,
+    FlushLogResult,
+    flush_log,
+)
 from holdfast.upkeep._ground import LogGround
 
 
@@ -45,6 +52,36 @@ class UpkeepVerbs:
             UnavailableError, PermissionDeniedError: a store did not do its part; repeat.
         """
         return compact_lsm(self._log_ground(), shards=shards, rows=rows_at_once)
+
+    def flush_log(
+        self,
+        shard_id: str,
+        *,
+        rows_per_generation: int = ROWS_PER_GENERATION,
+        idle: timedelta = IDLE,
+    ) -> FlushLogResult:
+        """Turn what a shard's log holds beyond its flushed cursor into generations.
+
+        For shards whose writer does not do so: one without MemTables, or one that is gone.
+        Nobody is fenced, and appends go on. Repeated, or at the same time elsewhere, it
+        changes nothing.
+
+        Args:
+            shard_id: the shard.
+            rows_per_generation: how many rows become one generation.
+            idle: how long a writer with MemTables must have been silent; until then its
+                entries stay in the log, and `waits` says so. One that wakes up later may
+                have to open its shard again; nothing is lost.
+
+        Raises:
+            InvalidInputError: the table has no log, or the shard id is no UUID.
+            NotFoundError: there is no such shard.
+            ConflictError: others flushed it each time first.
+            WalGapError, CorruptError: the log is damaged.
+            CommitUnknownError: the outcome could not be learnt; repeat.
+            UnavailableError, PermissionDeniedError: a store did not do its part; repeat.
+        """
+        return flush_log(self._log_ground(), shard_id, rows=rows_per_generation, idle=idle)
 
     def _log_ground(self) -> LogGround:
         return LogGround(versions=self._versions, options=self._resolved, clock=self._clock)

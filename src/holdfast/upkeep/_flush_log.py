@@ -1,0 +1,260 @@
+"""`flush_log`: a shard's log into generations, for a shard whose writer does not do it itself.
+
+A writer without MemTables only appends; a writer that died flushes nothing more. Anybody may
+then turn the entries beyond the flushed cursor into an SSTable and decide the shard's manifest,
+with the epoch that is stored: nobody is fenced, and an appender goes on.
+
+| stopped after                      | readers see  | who goes on                              |
+|------------------------------------|--------------|------------------------------------------|
+| reading the log                    | the log      | anyone: begins anew                      |
+| writing the SSTable                | the log      | anyone; `vacuum` takes the SSTable       |
+| deciding the manifest              | the SSTable  | nothing is left to do                    |
+
+Cursor and generation are checked in the manifest that is changed. If somebody flushed
+meanwhile, this SSTable is garbage and the next try begins behind the new cursor. A live writer
+with MemTables whose generation was taken finds out when it publishes: what it holds is covered,
+or it stops and is opened again. So entries of such a writer are only flushed when it was silent
+for a while; not for safety, but to leave it in peace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import pyarrow as pa
+
+from holdfast.errors import (
+    CollectedError,
+    ConflictError,
+    FencedError,
+    InvalidInputError,
+    NotFoundError,
+)
+from holdfast.events import EventKind, emit
+from holdfast.formats._entry import Entry
+from holdfast.formats._keys import newest_per_key
+from holdfast.formats._shard_manifest import ShardManifest, SsTable
+from holdfast.shard._base import Base
+from holdfast.shard._rows import fitted
+from holdfast.shard._sstables import whole
+from holdfast.upkeep._ground import LogGround
+from holdfast.wal import ShardManifests, WalTailer
+from holdfast.wal._boundary import store_time
+from holdfast.wal._log import Chain, Log
+
+ROWS_PER_GENERATION = 100_000
+"""How many rows of the log become one generation; one entry is never divided."""
+IDLE = timedelta(minutes=10)
+"""How long a writer with MemTables must have been silent before its log is flushed for it."""
+
+_TRIES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushLogResult:
+    """What one flush of a log did.
+
+    Attributes:
+        version: the newest version of the shard's manifest afterwards.
+        rows: how many rows went into generations, one for each key.
+        txn: None; the flushed cursor makes repeats harmless.
+        applied: whether this call made a generation.
+        elapsed: seconds.
+        shard_id: the shard.
+        generations: those that were made.
+        position: the flushed cursor afterwards.
+        waits: why rows were left in the log; None when none were.
+    """
+
+    version: int
+    rows: int
+    txn: None = None
+    applied: bool
+    elapsed: float
+    shard_id: str
+    generations: tuple[int, ...]
+    position: int
+    waits: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Entries that become one generation."""
+
+    entries: tuple[Entry, ...]
+    position: int
+
+    @property
+    def tagged(self) -> bool:
+        """Tell whether a writer with MemTables wrote some of them."""
+        return any(entry.generation is not None for entry in self.entries)
+
+
+Write = Callable[[int, Part], SsTable]
+"""Writes a generation of this number; durable, and seen by nobody."""
+
+
+def flush_parts(
+    manifests: ShardManifests,
+    tailer: WalTailer,
+    write: Write,
+    *,
+    rows: int = ROWS_PER_GENERATION,
+    may_flush: Callable[[Part], bool] = lambda _: True,
+) -> Iterator[tuple[SsTable, ShardManifest]]:
+    """Turn a log into generations, one after the other; yield each once it is decided.
+
+    Raises:
+        NotFoundError: there is no such shard.
+        ConflictError: others flushed it each time first.
+        WalGapError, CorruptError: the log is damaged.
+        CommitUnknownError: the outcome could not be learnt; repeat.
+        Other errors: of the stores; repeat.
+    """
+    for _ in range(_TRIES):
+        current = manifests.latest()
+        if current is None:
+            raise NotFoundError("there is no such shard", shard_id=tailer.shard_id)
+        try:
+            for part in _parts(tailer, current, rows):
+                if not may_flush(part):
+                    return
+                written = write(current.current_generation, part)
+                decided = publish_part(manifests, current, written, part.position)
+                if decided is None:
+                    break  # somebody else flushed: what is behind their cursor?
+                yield written, decided
+                current = decided
+            else:
+                return
+        except CollectedError:
+            continue  # flushed and removed meanwhile: the manifest knows
+    raise ConflictError("others flushed this shard each time first", shard_id=tailer.shard_id)
+
+
+def _parts(tailer: WalTailer, current: ShardManifest, rows: int) -> Iterator[Part]:
+    """Yield what becomes one generation each; fences after the last rows stay in the log."""
+    chain = Chain(tailer.shard_id)
+    waiting: list[Entry] = []
+    count = 0
+    for entry in tailer.entries(after=current.replay_after, fences=True):
+        chain.check(entry)
+        if entry.fence:
+            continue
+        if waiting and count + entry.rows > rows:
+            yield Part(entries=tuple(waiting), position=waiting[-1].position)
+            waiting, count = [], 0
+        waiting.append(entry)
+        count += entry.rows
+    if waiting:
+        yield Part(entries=tuple(waiting), position=waiting[-1].position)
+
+
+def publish_part(
+    manifests: ShardManifests, seen: ShardManifest, written: SsTable, position: int
+) -> ShardManifest | None:
+    """Decide the manifest with a generation in it; None when another flush was faster.
+
+    A new owner changes nothing: the entries are the same, and so is the cursor it began at.
+
+    Raises:
+        CommitUnknownError: the outcome could not be learnt; repeat.
+        ConflictError: the shard changed owners each time first.
+    """
+
+    def change(now: ShardManifest) -> ShardManifest:
+        moved = (now.replay_after, now.current_generation) != (
+            seen.replay_after,
+            seen.current_generation,
+        )
+        if moved:  # perhaps it was us, unanswered
+            return now
+        return replace(
+            now,
+            sstables=(*now.sstables, written),
+            replay_after=position,
+            last_seen=max(now.last_seen, position),
+            current_generation=written.generation + 1,
+        )
+
+    epoch = seen.writer_epoch
+    for _ in range(_TRIES):
+        try:
+            decided = manifests.update(epoch, change)
+        except FencedError:
+            newest = manifests.latest()
+            epoch = epoch if newest is None else newest.writer_epoch
+            continue
+        return decided if written in decided.sstables else None
+    raise ConflictError("the shard changed owners each time first", shard_id=seen.shard_id)
+
+
+def flush_log(
+    ground: LogGround,
+    shard_id: str,
+    *,
+    rows: int = ROWS_PER_GENERATION,
+    idle: timedelta = IDLE,
+) -> FlushLogResult:
+    """Turn a shard's log into generations; see `Table.flush_log`."""
+    if rows < 1:
+        raise InvalidInputError("rows_per_generation is at least 1", rows_per_generation=rows)
+    begun = ground.clock.elapsed()
+    base = ground.base(ground.dataset())
+    manifests = ground.manifests(shard_id)
+    busy: list[str] = []
+
+    def write(generation: int, part: Part) -> SsTable:
+        table = _newest(part.entries, base)
+        return ground.sstables.write(base, shard_id, generation, table)
+
+    def may_flush(part: Part) -> bool:
+        if part.tagged and _silent(ground, shard_id) < idle:
+            busy.append("a writer with MemTables was here lately, and flushes by itself")
+        return not busy
+
+    made: list[SsTable] = []
+    tailer = ground.tailer(shard_id)
+    for written, decided in flush_parts(manifests, tailer, write, rows=rows, may_flush=may_flush):
+        made.append(written)
+        emit(
+            EventKind.FLUSHED,
+            shard_id=shard_id,
+            generation=written.generation,
+            rows=written.physical_rows,
+            size=written.in_memory_bytes,
+            position=decided.replay_after,
+            elapsed=ground.clock.elapsed() - begun,
+        )
+    current = manifests.latest()
+    if current is None:
+        raise NotFoundError("there is no such shard", shard_id=shard_id)
+    return FlushLogResult(
+        version=current.version,
+        rows=sum(one.physical_rows or 0 for one in made),
+        applied=bool(made),
+        elapsed=ground.clock.elapsed() - begun,
+        shard_id=shard_id,
+        generations=tuple(one.generation for one in made),
+        position=current.replay_after,
+        waits=busy[0] if busy else None,
+    )
+
+
+def _newest(entries: Sequence[Entry], base: Base) -> pa.Table:
+    """Return the rows of entries, of each key the newest, in the order of the log."""
+    batches = [fitted(batch, base) for entry in entries for batch in entry.batches]
+    table = pa.Table.from_batches(batches)
+    if not base.keys:
+        return table
+    return table.take(newest_per_key([whole(table[name]) for name in base.keys]))
+
+
+def _silent(ground: LogGround, shard_id: str) -> timedelta:
+    """Return for how long nobody has written to the log, by the store's own stamps."""
+    listed = Log(ground.store, ground.arbiter, shard_id).listed()
+    now = store_time(ground.store, shard_id, ground.ids)
+    newest = max((info.modified for info in listed.values()), default=0.0)
+    return timedelta(seconds=max(0.0, now - newest))

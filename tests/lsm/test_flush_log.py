@@ -1,0 +1,193 @@
+"""A log into generations by anyone: exact rows, nobody fenced, nobody's rows lost."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from holdfast.errors import HoldfastError, InvalidInputError, NotFoundError
+from holdfast.formats._shard_manifest import SsTable
+from holdfast.shard._config import ShardWriterConfig
+from holdfast.upkeep._flush_log import publish_part
+from lsm.tables import (
+    base_of,
+    make_table,
+    manifests_of,
+    new_shard,
+    pending_of,
+    rows_of,
+    stock_generation,
+)
+
+pytestmark = [pytest.mark.requirement("W13"), pytest.mark.requirement("L12")]
+
+NOW = timedelta(0)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Any:
+    return make_table(tmp_path / "t", [{"k": n, "v": "base"} for n in range(4)])
+
+
+def wal_only(table: Any, shard: str) -> Any:
+    return table.claim_writer(shard, config=ShardWriterConfig(enable_memtable=False))
+
+
+def fresh(table: Any) -> dict[Any, Any]:
+    rows = table.scan().read_all().to_pylist()
+    found = {row["k"]: row["v"] for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def test_a_log_without_memtables_becomes_generations_while_its_writer_goes_on(table: Any) -> None:
+    shard = new_shard()
+    writer = wal_only(table, shard)
+    writer.put([{"k": 1, "v": "a"}, {"k": 9, "v": "a"}])
+    writer.put([{"k": 1, "v": "b"}])
+    writer.delete([2])
+    expected = {0: "base", 1: "b", 3: "base", 9: "a"}
+    assert fresh(table) == expected
+    done = table.flush_log(shard)
+    assert (done.generations, done.rows, done.applied, done.waits) == ((1,), 3, True, None)
+    assert fresh(table) == expected
+    writer.put([{"k": 3, "v": "later"}])  # not fenced
+    again = table.flush_log(shard)
+    assert (again.generations, again.rows) == ((2,), 1)
+    assert table.flush_log(shard).applied is False
+    expected[3] = "later"
+    assert fresh(table) == expected
+    table.compact_lsm()
+    assert fresh(table) == rows_of(table) == expected
+    writer.close()
+
+
+def test_generations_have_a_bounded_size_and_entries_are_never_divided(table: Any) -> None:
+    shard = new_shard()
+    with wal_only(table, shard) as writer:
+        for number in range(5):
+            writer.put([{"k": 10 * number + n, "v": "x"} for n in range(4)])
+    done = table.flush_log(shard, rows_per_generation=9)
+    assert done.generations == (1, 2, 3)
+    assert [table._log_ground().sstables.open(shard, one.path).count_rows()
+            for one in manifests_of(table, shard).latest().sstables] == [8, 8, 4]  # type: ignore[union-attr]  # fmt: skip
+    table.compact_lsm()
+    assert len(rows_of(table)) == 4 + 20 - 4
+
+
+def test_two_flushes_at_once_make_one_generation(table: Any) -> None:
+    shard = new_shard()
+    with wal_only(table, shard) as writer:
+        writer.put([{"k": 1, "v": "a"}])
+    manifests = manifests_of(table, shard)
+    seen = manifests.latest()
+    assert seen is not None
+    table.flush_log(shard)
+    late = SsTable(generation=1, path="0badcafe_gen_1")
+    assert publish_part(manifests, seen, late, 2) is None
+    assert pending_of(table, shard) == [1]
+    current = manifests_of(table, shard).latest()
+    assert current is not None
+    assert current.sstables[0].path != late.path
+
+
+def test_a_new_owner_does_not_stop_a_flush_and_is_not_stopped(table: Any) -> None:
+    shard = new_shard()
+    wal_only(table, shard).put([{"k": 1, "v": "a"}])
+    manifests = manifests_of(table, shard)
+    seen = manifests.latest()
+    assert seen is not None
+    writer = wal_only(table, shard)  # a higher epoch, after we looked
+    base, ground = base_of(table), table._log_ground()
+    rows = pa.Table.from_pylist(
+        [{"k": 1, "v": "a", "_tombstone": False}], schema=base.storage_schema
+    )
+    written = ground.sstables.write(base, shard, 1, rows)
+    decided = publish_part(manifests, seen, written, 1)
+    assert decided is not None
+    assert decided.writer_epoch == writer.epoch
+    writer.put([{"k": 2, "v": "b"}])
+    table.flush_log(shard)
+    table.compact_lsm()
+    assert rows_of(table) == {0: "base", 1: "a", 2: "b", 3: "base"}
+
+
+def test_a_writer_with_memtables_is_left_in_peace_until_it_is_silent(table: Any) -> None:
+    shard = new_shard()
+    writer = table.claim_writer(shard)
+    writer.put([{"k": 1, "v": "a"}])
+    done = table.flush_log(shard)
+    assert (done.applied, done.generations) == (False, ())
+    assert done.waits is not None
+    writer.abort()  # as if it had died
+    assert table.flush_log(shard, idle=NOW).generations == (1,)
+    assert fresh(table)[1] == "a"
+
+
+def test_a_live_writer_whose_rows_are_all_covered_goes_on(table: Any) -> None:
+    shard = new_shard()
+    writer = table.claim_writer(shard)
+    writer.put([{"k": 1, "v": "a"}])
+    table.flush_log(shard, idle=NOW)
+    writer.flush()
+    writer.put([{"k": 1, "v": "b"}])
+    writer.close()
+    assert pending_of(table, shard) == [1, 2]
+    table.compact_lsm()
+    assert rows_of(table)[1] == "b"
+
+
+def test_a_live_writer_whose_rows_are_covered_in_part_stops_and_loses_nothing(table: Any) -> None:
+    shard = new_shard()
+    writer = table.claim_writer(shard)
+    writer.put([{"k": 1, "v": "a"}])
+    table.flush_log(shard, idle=NOW)
+    writer.put([{"k": 2, "v": "beyond"}])  # acknowledged; in its MemTable of generation 1
+    with pytest.raises(HoldfastError, match="open the shard again"):
+        writer.flush()
+    with pytest.raises(HoldfastError):
+        writer.put([{"k": 3, "v": "no"}])
+    writer.abort()
+    again = table.claim_writer(shard)
+    again.put([{"k": 3, "v": "c"}])
+    again.close()
+    table.compact_lsm()
+    assert rows_of(table) == {0: "base", 1: "a", 2: "beyond", 3: "c"}
+
+
+def test_a_log_that_stock_left_behind(table: Any) -> None:
+    shard = new_shard()
+    stock_generation(table, shard, [{"k": [1], "v": ["one"]}])
+    writer = table.dataset().mem_wal_writer(shard, max_wal_flush_interval_ms=1)
+    writer.put(pa.table({"k": [1, 2], "v": ["two", "two"]}, schema=table.schema))
+    assert table.flush_log(shard).waits is not None
+    assert table.flush_log(shard, idle=NOW).generations == (2,)
+    table.compact_lsm()
+    assert rows_of(table) == {0: "base", 1: "two", 2: "two", 3: "base"}
+    del writer
+    stock_generation(table, shard, [{"k": [3], "v": ["three"]}])  # stock opens it again
+    table.compact_lsm()
+    assert rows_of(table)[3] == "three"
+
+
+def test_a_table_without_a_key(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", [{"k": 1, "v": "a"}], key=())
+    shard = new_shard()
+    with wal_only(table, shard) as writer:
+        writer.put([{"k": 1, "v": "b"}, {"k": 1, "v": "b"}])
+    table.flush_log(shard)
+    table.compact_lsm()
+    assert sorted(table.dataset().to_table()["v"].to_pylist()) == ["a", "b", "b"]
+
+
+def test_refusals(table: Any) -> None:
+    with pytest.raises(NotFoundError):
+        table.flush_log(new_shard())
+    with pytest.raises(InvalidInputError):
+        table.flush_log("x")
+    with pytest.raises(InvalidInputError):
+        table.flush_log(new_shard(), rows_per_generation=0)
