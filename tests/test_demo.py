@@ -35,11 +35,13 @@ def test_the_demo_ends_green_after_killed_workers_and_drivers() -> None:
     assert "a Python worker was killed" in done.stdout
     assert "its driver was killed between write and commit; in the table: False" in done.stdout
     assert "and once more with the same txn: applied=False, rows added: 0" in done.stdout
+    assert "FencedError, my epoch 1, the shard's epoch 2" in done.stdout
     assert "everything acknowledged is there, once" in done.stdout
 
 
-def test_the_demo_ends_red_without_its_safeguard() -> None:
-    done = run_demo("--without", "conditional-put")
+@pytest.mark.parametrize("safeguard", ["conditional-put", "fence"])
+def test_the_demo_ends_red_without_a_safeguard(safeguard: str) -> None:
+    done = run_demo("--without", safeguard)
 
     assert done.returncode == 1, done.stdout + done.stderr
     assert "RED" in done.stdout

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from tools.demo import folder as files
-from tools.demo import loss, pipeline
+from tools.demo import loss, pipeline, zombie
 from tools.demo.ledger import STRANGER, Ledger
 from tools.demo.terminal import chapter, line
 
@@ -23,7 +23,7 @@ from holdfast.errors import HoldfastError
 from holdfast.testing import FaultyS3Process
 
 OUT = Path(".cache/demo")
-SAFEGUARDS = ("conditional-put",)
+SAFEGUARDS = ("conditional-put", "fence")
 
 
 def main() -> int:
@@ -64,7 +64,10 @@ def main() -> int:
 
 
 def tell(ledger: Ledger, out: Path, without: str | None, seed: int) -> int:
-    """Tell the whole story; return the exit code."""
+    """Tell the story, or the part of it that a safeguard is taken out of."""
+    if without == "fence":
+        zombie.run(ledger, out, 1, fenced=False)
+        return verdict(ledger, 2)
     with (
         FaultyS3Process(conditions="honest") as honest,
         FaultyS3Process(conditions="ignoring") as ignoring,
@@ -74,7 +77,8 @@ def tell(ledger: Ledger, out: Path, without: str | None, seed: int) -> int:
         if without == "conditional-put":
             return verdict(ledger, 3)
         pipeline.run(ledger, out, seed)
-        return verdict(ledger, 4)
+        zombie.run(ledger, out, 4, fenced=True)
+        return verdict(ledger, 5)
 
 
 def fresh_folder() -> Path:
