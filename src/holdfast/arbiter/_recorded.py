@@ -210,7 +210,7 @@ class RecordedDecisions(Handle):
                 sent = True
                 attempt.reason = str(error)
             except CollectedError:
-                return self._collected(name, record)
+                return self._collected(name, record, sent=sent)
             except HoldfastError as error:
                 if sent:  # an earlier try may have landed: this refusal says nothing of it
                     raise _unknown(name, decided=False) from error
@@ -225,16 +225,20 @@ class RecordedDecisions(Handle):
                 return decode_record(seen)
         raise _unknown(name, decided=False)
 
-    def _collected(self, name: Name, record: Record) -> Record:
+    def _collected(self, name: Name, record: Record, *, sent: bool) -> Record:
         """Find out whether a decision whose record is gone was ours.
 
         Raises:
             CollectedError: it was another's; the caller slept through it.
+            CommitUnknownError: a try without an answer came before, and no bytes are left to
+                tell whose they were.
         """
         try:
             found = self._object(name.path)
         except _NO_ANSWER as error:
             raise _unknown(name, decided=False) from error
+        if found is None and sent:
+            raise _unknown(name, decided=False)
         if found is None or record.token.encode() not in found:
             raise CollectedError("decided long ago: read the table again", name=name.path)
         ours = make_record(name.path, found, record.token, after=None, inline=True)
@@ -332,10 +336,15 @@ class RecordedDecisions(Handle):
             self._remove_staged(record)
 
     def _confirm_collected(self, name: Name, record: Record) -> None:
-        """The record is gone because somebody saw bytes at the name: they must be ours."""
+        """The record is gone because somebody saw bytes at the name: they must be ours.
+
+        Bytes that are gone, too, were used and collected: ours in all likelihood, but not shown.
+        """
         found = self._object(name.path)
-        if found is None or not record.matches(found):
-            raise self._changed(name, record, found or b"")
+        if found is None:
+            raise _unknown(name, decided=True)
+        if not record.matches(found):
+            raise self._changed(name, record, found)
 
     def _remove_staged(self, record: Record) -> None:
         if record.staged is None:

@@ -298,7 +298,10 @@ class WalAppender(Handle):
         position = max([self.manifest.replay_after, *listed]) + 1
         draft = draft_fence(shard_id=self.shard_id, epoch=self.epoch, writer=self.writer)
         for _ in range(_STEPS):
-            found = self._decide(draft, position)
+            try:
+                found = self._decide(draft, position)
+            except CollectedError:  # a newer owner flushed this position, and more
+                raise self._overtaken() from None
             if found is None:
                 self.fence_position = position
                 self.next_position = position + 1

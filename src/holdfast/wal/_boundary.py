@@ -80,8 +80,7 @@ def store_time(store: ObjectStore, shard_id: str, ids: Ids) -> float:
     """
     path = boundary_stamp_path(shard_id, ids.token())
     store.put(path, b"")
-    try:
-        return store.head(path).modified
-    finally:
-        with contextlib.suppress(HoldfastError):
-            store.delete([path])
+    now = store.head(path).modified
+    with contextlib.suppress(HoldfastError):
+        store.delete([path])
+    return now

@@ -1,0 +1,266 @@
+"""The log under every schedule; and each of its rules taken out, to see that it is missed."""
+
+from __future__ import annotations
+
+# ruff: noqa: E501, ISC004 - mutants quote source lines as they are
+import logging
+
+import pytest
+
+from holdfast.formats._wal_names import entry_name
+from holdfast.testing import Outcome, Violation, explore, merge_outcomes, wander
+from wal.log_scenarios import SHARD, Code, Shard, inline, staged
+
+SCENARIOS = [
+    Shard(name="two writers, a fault", faults=1, preemptions=2),
+    Shard(name="two writers, every interleaving, a crash", crashes=1),
+    Shard(name="two writers, two crashes", crashes=2, preemptions=1),
+    Shard(name="flush and collect", scripts=("oafag", "obf"), preemptions=2),
+    Shard(name="flush and a fault", scripts=("oaf", "ob"), faults=1, preemptions=0),
+    Shard(name="flush and a crash", scripts=("oafg", "ob"), crashes=1, preemptions=1),
+    Shard(name="without replay", scripts=("wa", "waa"), preemptions=3),
+    Shard(name="three writers", scripts=("oa", "wb", "wc"), preemptions=2),
+    Shard(
+        name="a zombie, a successor that flushes and collects",
+        scripts=("oaa", "obfg"),
+        preemptions=2,
+    ),
+    Shard(name="a reader", prepared=("oa",), scripts=("oabfg", "r"), preemptions=2),
+    Shard(name="a reader and a fault", scripts=("oab", "r"), faults=1, preemptions=1),
+    Shard(name="commit store", make=inline, honest=False, preemptions=2),
+    Shard(name="commit store, a crash", make=inline, honest=False, preemptions=1, crashes=1),
+    Shard(
+        name="commit store, flush and collect",
+        make=inline,
+        honest=False,
+        scripts=("oafag", "obf"),
+        preemptions=1,
+    ),
+    Shard(name="commit store, staged", make=staged, honest=False, preemptions=1),
+]
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    logging.getLogger("holdfast").setLevel(logging.CRITICAL)
+
+
+@pytest.mark.requirement("L1", "L2", "L3", "L5", "L6", "L10", "L11", "L12", "C6")
+@pytest.mark.parametrize("shard", SCENARIOS, ids=lambda s: s.name)
+def test_every_schedule_keeps_what_was_acknowledged(shard: Shard) -> None:
+    report = explore(shard.scenario())
+    print(report)
+    assert not report.capped
+
+
+@pytest.mark.requirement("L1", "L3", "L12")
+def test_random_schedules_of_four_writers() -> None:
+    shard = Shard(
+        name="four writers",
+        scripts=("oaafa", "obfbg", "ocfc", "oagbf"),
+        faults=4,
+        crashes=2,
+    )
+    report = wander(shard.scenario(), seeds=range(300))
+    print(report)
+    assert set(merge_outcomes([report])) >= set(Outcome) - {Outcome.OK}
+
+
+APPENDER = "_appender"
+TWO: dict[str, object] = {"scripts": ("oa", "oab")}
+FAULTY: dict[str, object] = {"scripts": ("oab", "ob"), "faults": 1, "preemptions": 1}
+MUTANTS: dict[str, tuple[dict[str, list[tuple[str, str]]], dict[str, object]]] = {
+    "M1 the store ignores the condition": ({}, {"honest": False, **TWO}),
+    "M2 plain put instead of put-if-absent": (
+        {
+            "_conditional": [
+                ("self._store.put_if_absent(name.path, body)", "self._store.put(name.path, body)")
+            ]
+        },
+        TWO,
+    ),
+    "M3, #7110 no fence": (
+        {
+            APPENDER: [
+                (
+                    "                found = self._decide(draft, position)\n            except CollectedError:",
+                    "                found = None\n                position -= 1\n            except CollectedError:",
+                )
+            ]
+        },
+        TWO,
+    ),
+    "M4, #7110 replay before the fence": (
+        {
+            APPENDER: [
+                (
+                    "        self._fence()\n",
+                    "        self._early = list(self._early_replay())\n        self._fence()\n",
+                ),
+                (
+                    "    def replay(self) -> Iterator[Entry]:",
+                    "    def _early_replay(self):\n"
+                    "        end = max([self._replay_after, *self._log.listed()])\n"
+                    "        return [e for e in self._log.entries(self._replay_after, end) if not e.fence]\n\n"
+                    "    def replay(self):\n        return self._early\n\n"
+                    "    def replay_late(self) -> Iterator[Entry]:",
+                ),
+            ]
+        },
+        {"scripts": ("oab", "of")},
+    ),
+    "M5 an entry of our own is not recognised": (
+        {
+            "_conditional": [("Won() if token.encode() in found else Lost(found)", "Lost(found)")],
+            APPENDER: [
+                ("        if found.fence and found.epoch < self.epoch:", "        if True:")
+            ],
+        },
+        FAULTY,
+    ),
+    "M6, #7547 the position advances after an unknown outcome": (
+        {
+            APPENDER: [
+                (
+                    "                self._stop(self._unknown(position), draft.batches, error)\n"
+                    "            except HoldfastError",
+                    "                self.next_position += 1\n                raise\n"
+                    "            except HoldfastError",
+                )
+            ]
+        },
+        {"scripts": ("oab",), "faults": 3, "kinds": (Outcome.LOST_REQUEST,)},
+    ),
+    "M11, #6699, #352 fences are collected, too": (
+        {"_collect": [("        elif position <= settled:", "        elif True:")]},
+        {"scripts": ("oaa", "obfg")},
+    ),
+    "M12, #1682 the epoch is not read again after the fence": (
+        {APPENDER: [("        manifests.check(self.epoch)\n        emit", "        emit")]},
+        {"scripts": ("wa", "waa")},
+    ),
+    "M13 manifests are put, not decided": (
+        {
+            "_manifests": [
+                (
+                    "decision = self._arbiter.decide(name, body, token)",
+                    "decision = self._store.put(name.path, body)",
+                )
+            ]
+        },
+        TWO,
+    ),
+    "M14 a flush does not look at the epoch": (
+        {"_manifests": [("        if current.writer_epoch > epoch:", "        if False:")]},
+        {"scripts": ("oaf", "obf")},
+    ),
+    "M15 HTTP 409 is believed": (
+        {
+            "_conditional": [
+                (
+                    "                continue  # a 409, or a request that was lost: the same bytes again",
+                    "                return Lost(b'')",
+                )
+            ]
+        },
+        FAULTY,
+    ),
+    "#6767 replay loads what is flushed": (
+        {
+            APPENDER: [
+                (
+                    "self._replay_after = manifest.replay_after",
+                    "self._replay_after = max(manifest.replay_after - 1, 0)",
+                )
+            ]
+        },
+        {"scripts": ("oaf", "obf")},
+    ),
+    "#1694 replay ends at the listed tip, not at the own fence": (
+        {
+            APPENDER: [
+                (
+                    "                self.fence_position = position\n",
+                    "                self.fence_position = max([self.manifest.replay_after, *listed])\n",
+                )
+            ]
+        },
+        {"scripts": ("oab", "of")},
+    ),
+    "the fence ignores the flushed cursor": (
+        {APPENDER: [("max([self.manifest.replay_after, *listed]) + 1", "max([0, *listed]) + 1")]},
+        {"scripts": ("oabfg", "oa")},
+    ),
+    "a claimer goes forward past a newer owner": (
+        {
+            APPENDER: [
+                (
+                    "            if found.epoch > self.epoch:\n                raise",
+                    "            if False:\n                raise",
+                ),
+                ("        manifests.check(self.epoch)\n        emit", "        emit"),
+            ]
+        },
+        {"scripts": ("wa", "waa")},
+    ),
+    "byte-identical claims": (
+        {
+            "_manifests": [
+                ("        token = self._ids.token()\n", "        token = 'hf-' + '0' * 32\n")
+            ]
+        },
+        {"scripts": ("wa", "wa"), "faults": 1, "kinds": (Outcome.LOST_REQUEST, Outcome.DOUBLED)},
+    ),
+    "byte-identical fences": (
+        {APPENDER: [("        token = self._ids.token()\n", "        token = 'hf-' + '0' * 32\n")]},
+        {"scripts": ("wab", "wab")},
+    ),
+    "a higher epoch in the way is stepped over": (
+        {
+            APPENDER: [
+                (
+                    "        if found.epoch > self.epoch:\n            self._stop",
+                    "        if False:\n            self._stop",
+                ),
+                ("        if found.fence and found.epoch < self.epoch:", "        if True:"),
+            ]
+        },
+        {"scripts": ("oab", "obf")},
+    ),
+    "the boundary is not raised, and fences go": (
+        {
+            "_collect": [
+                ("    Boundary(store, shard_id, kind).raise_to(last.number)\n", ""),
+                ("        elif position <= settled:", "        elif True:"),
+            ]
+        },
+        {"scripts": ("oaa", "obfg")},
+    ),
+    "everything listed is collected": (
+        {"_collect": [("        if position > flushed:\n            break\n", "")]},
+        {"scripts": ("oafag",)},
+    ),
+}
+
+
+@pytest.mark.mutant
+@pytest.mark.requirement("L1", "L2", "L3", "L5", "L10", "L11", "L12")
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_is_killed(name: str) -> None:
+    replacements, settings = MUTANTS[name]
+    shard = Shard(name=name, code=Code(replacements), **settings)  # type: ignore[arg-type]
+    with pytest.raises(Violation) as caught:
+        explore(shard.scenario(), max_states=400_000)
+    print(caught.value)
+    assert len(caught.value.schedule) <= 45
+
+
+@pytest.mark.requirement("L2", "L12")
+def test_a_leftover_does_not_shift_the_fence() -> None:
+    leftover = entry_name(SHARD, 2).path + ".tmp.0"
+    shard = Shard(name="a leftover", leftovers=(leftover,), preemptions=2)
+    assert not explore(shard.scenario()).capped
+    lax = Code({"_log": [("position_of(info.path)", "position_of(info.path.split('.tmp')[0])")]})
+    mutant = Shard(name="lax names", leftovers=(leftover,), code=lax)
+    with pytest.raises(Violation):
+        explore(mutant.scenario())
