@@ -254,12 +254,17 @@ class LanceBase:
 
     def begin(self, shard_id: str, sstables: Sequence[SsTable]) -> LancePass | None:
         """Compute the changes on the newest version."""
-        work = self.work(shard_id, sstables)
-        if work is None:
-            return None
-        numbers = range(len(sstables))
-        new = [part for number in numbers for part in work.changes.write(number)]
-        return self.ready(work, new, work.changes.mark())
+        try:
+            work = self.work(shard_id, sstables)
+            if work is None:
+                return None
+            numbers = range(len(sstables))
+            new = [part for number in numbers for part in work.changes.write(number)]
+            return self.ready(work, new, work.changes.mark())
+        except NotFoundError:
+            if self.merged(shard_id) >= sstables[0].generation:
+                return None  # merged, drained and collected since
+            raise
 
     def work(self, shard_id: str, sstables: Sequence[SsTable]) -> Work | None:
         """Return what to do on the newest version; None if its next generation is another.
@@ -277,13 +282,7 @@ class LanceBase:
                 "tables with stable row ids cannot take generations yet: use pylance's "
                 "merge_insert with mark_sstables_as_compacted on `Table.dataset()`"
             )
-        try:
-            opened = [self._ground.sstables.open(shard_id, one.path) for one in sstables]
-        except NotFoundError:
-            newer = self._ground.base(self._ground.dataset())
-            if _next_of(newer, shard_id) > sstables[0].generation:
-                return None  # merged, drained and collected since
-            raise
+        opened = [self._ground.sstables.open(shard_id, one.path) for one in sstables]
         changes = Changes(dataset, opened)
         return Work(dataset=dataset, changes=changes, shard_id=shard_id, sstables=sstables)
 

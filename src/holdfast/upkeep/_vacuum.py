@@ -29,6 +29,7 @@ from holdfast.storage import ObjectInfo, ObjectStore, open_store
 from holdfast.upkeep._doctor import candidates_in
 from holdfast.upkeep._leftovers import Ground, read_ground
 from holdfast.upkeep._survey import survey
+from holdfast.upkeep._vacuum_log import find_log, find_sstables, take_log, take_sstables
 
 GRACE = timedelta(days=7)
 """How old a leftover is before it is taken, unless told."""
@@ -50,6 +51,8 @@ class LeftoverKind(StrEnum):
     MANIFESTS = "manifests"
     TEMPORARY = "temporary"
     PROBES = "probes"
+    LOG = "log"
+    SSTABLES = "sstables"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,8 +188,7 @@ def vacuum_store(
     ground, found = plan_vacuum(store, arbiter, what=what, grace=grace, ids=ids)
     if confirm:
         ground.look_again()  # the plan took a while: what landed since is needed
-        found = [one for one in found if not ground.is_needed(one.path)]
-        store.delete([one.path for one in found])
+        found = _take(ground, found)
         _tell(store, found)
     return VacuumResult(
         version=ground.newest,
@@ -196,6 +198,25 @@ def vacuum_store(
         leftovers=tuple(found),
         elapsed=clock.elapsed() - begun,
     )
+
+
+def _take(ground: Ground, found: Collection[Leftover]) -> list[Leftover]:
+    """Delete what still nobody needs, and return it."""
+    gone: list[Leftover] = []
+    for kind in LeftoverKind:
+        some = [one for one in found if one.kind is kind]
+        if not some:
+            continue
+        take = TAKERS.get(kind, _take_files)
+        taken = take(ground, [one.path for one in some])
+        gone += [one for one in some if one.path in taken]
+    return gone
+
+
+def _take_files(ground: Ground, paths: Collection[str]) -> set[str]:
+    gone = {path for path in paths if not ground.is_needed(path)}
+    ground.store.delete(sorted(gone))
+    return gone
 
 
 def _tell(store: ObjectStore, gone: Collection[Leftover]) -> None:
@@ -339,4 +360,12 @@ FINDERS: Mapping[LeftoverKind, Finder] = {
     LeftoverKind.MANIFESTS: _find_manifests,
     LeftoverKind.TEMPORARY: _find_temporary,
     LeftoverKind.PROBES: _find_probes,
+    LeftoverKind.LOG: find_log,
+    LeftoverKind.SSTABLES: find_sstables,
+}
+
+# Kinds that need more than deleting; they return what they deleted.
+TAKERS: Mapping[LeftoverKind, Callable[[Ground, Collection[str]], set[str]]] = {
+    LeftoverKind.LOG: take_log,
+    LeftoverKind.SSTABLES: take_sstables,
 }

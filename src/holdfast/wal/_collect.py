@@ -89,7 +89,7 @@ def collect_log(
     now = store_time(store, log.shard_id, ids)
     collected = _plan(store, log, manifest.replay_after, manifest.version, now)
     if confirm:
-        _carry_out(store, arbiter, collected)
+        carry_out(store, arbiter, collected)
     return collected
 
 
@@ -145,7 +145,12 @@ def _old_manifests(store: ObjectStore, shard_id: str, newest: int, now: float) -
     return old
 
 
-def _carry_out(store: ObjectStore, arbiter: Arbiter, collected: LogCollection) -> None:
+def carry_out(store: ObjectStore, arbiter: Arbiter, collected: LogCollection) -> None:
+    """Raise the boundaries, durably, and only then delete what was planned.
+
+    Raises:
+        UnavailableError, PermissionDeniedError: a store did not do its part; run it again.
+    """
     shard_id = collected.shard_id
     versions = [v for path in collected.paths if (v := shard_version_of(path)) is not None]
     if collected.boundary > 0:
