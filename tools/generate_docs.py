@@ -236,7 +236,8 @@ def spark_options_page() -> str:
         "# Options of the Spark data source\n\n"
         f"{NOTE}\n"
         "Names are not case-sensitive. An unknown option is refused, with a suggestion; what\n"
-        "Spark itself passes is let through. [How to use them](../how-to/spark.md).\n\n" + options_page()
+        "Spark itself passes is let through. [How to use them](../how-to/spark.md).\n\n"
+        f"{options_page()}"
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import lance
 
@@ -17,7 +18,9 @@ from holdfast.commits._versions import address_of
 from holdfast.options import StorageOptions, resolve
 from holdfast.spark._options import Given
 from holdfast.storage import open_store
-from holdfast.table import Table, open_table
+
+if TYPE_CHECKING:
+    from holdfast.table import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,8 @@ class Place:
             NotFoundError: there is no Holdfast table.
             PinMismatchError, UnsafeStoreError: see `open_table`.
         """
+        from holdfast.table import open_table  # noqa: PLC0415 - workers do without
+
         return open_table(self.uri, self.storage, commit_store=self.commit_store)
 
     @contextmanager

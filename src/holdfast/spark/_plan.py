@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lance
 import pyarrow as pa
@@ -20,7 +20,9 @@ from holdfast.errors import AlreadyExistsError, ConflictError, InvalidInputError
 from holdfast.spark._options import Given
 from holdfast.spark._place import Place
 from holdfast.spark._types import check_writable, table_schema
-from holdfast.table import PRIMARY_KEY, Table, _with_key, create_table
+
+if TYPE_CHECKING:
+    from holdfast.table import Table
 
 _TRIES = 5
 
@@ -52,6 +54,8 @@ def plan_write(frame: StructType, given: Given, *, replaces: bool) -> Plan:
         UnsafeStoreError: there is no table, and the store cannot decide by itself.
         HoldfastError: a store failed.
     """
+    from holdfast.table import _with_key  # noqa: PLC0415 - workers do without
+
     place = Place.of(given)
     with _opened(place, frame, given) as table:
         _check_key(table, given)
@@ -96,6 +100,8 @@ def _opened(place: Place, frame: StructType, given: Given) -> Iterator[Table]:
 
 
 def _created(place: Place, frame: StructType, given: Given) -> Table:
+    from holdfast.table import create_table  # noqa: PLC0415 - workers do without
+
     schema = table_schema(frame, given.sizes)
     try:
         return create_table(
@@ -111,6 +117,8 @@ def _created(place: Place, frame: StructType, given: Given) -> Table:
 
 
 def _key_of(schema: pa.Schema) -> list[str]:
+    from holdfast.table import PRIMARY_KEY  # noqa: PLC0415 - workers do without
+
     return [field.name for field in schema if PRIMARY_KEY in (field.metadata or {})]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -24,7 +24,9 @@ from holdfast.options import suggestion
 from holdfast.spark._options import Given, Use, parse
 from holdfast.spark._place import Place
 from holdfast.spark._types import batches_for_spark, check_readable, spark_schema
-from holdfast.table import Table
+
+if TYPE_CHECKING:
+    from holdfast.table import Table
 
 _PARTITION_BYTES = 64 * 2**20
 _BATCH_ROWS = 16 * 1024

@@ -16,6 +16,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import lance
 import pyarrow as pa
@@ -42,8 +43,10 @@ from holdfast.spark._options import Use, parse
 from holdfast.spark._plan import Plan, plan_write
 from holdfast.spark._types import batch_for_table
 from holdfast.storage import LocalStore, open_store
-from holdfast.table import CommitResult, Table
 from holdfast.txn import TxnLike
+
+if TYPE_CHECKING:
+    from holdfast.table import CommitResult, Table
 
 log = logging.getLogger(__name__)
 
