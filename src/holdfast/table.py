@@ -160,13 +160,15 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs):
         """
         begun = self._clock.elapsed()
         parsed = None if txn is None else parse_txn(txn)
-        table = self.dataset()
+        handle = self._appender.open()
+        table = handle.table
         if parsed is not None and is_applied(table.config(), parsed):
             return self._result(table.version, 0, txn, applied=False, begun=begun)
         reader = as_reader(data, table.schema)
         with translated(self._uri):
             fragments = write_fragments(reader, table, mode="append")
-        append = Append(fragments=fragments, txn=parsed, columns=columns_of(table))
+        columns = columns_of(table)
+        append = Append(fragments=fragments, txn=parsed, columns=columns, handle=handle)
         return self._commit(append, txn, begun)
 
     def commit(
@@ -331,6 +333,7 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs):
 
     def close(self) -> None:
         """Let go of connections; the table is not used afterwards."""
+        self._appender.close()
         self._arbiter.close()
 
     def _result(

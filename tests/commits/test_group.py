@@ -13,7 +13,7 @@ import pytest
 from lance.fragment import FragmentMetadata, write_fragments
 
 from commits.table_worker import Place, rows
-from holdfast.commits._appends import Append, Appender
+from holdfast.commits._appends import Append, Appender, Waiting
 from holdfast.commits._group import GroupCommit, Ticket
 from holdfast.errors import CommitUnknownError, ConflictError, InvalidInputError, UnavailableError
 
@@ -55,12 +55,12 @@ class Held:
         commit, submit = Appender._commit_once, GroupCommit.submit
         held = self
 
-        def wait_for_the_others(appender: Appender, appends: Sequence[Append]) -> int:
-            held.groups.append(len(appends))
+        def wait_for_the_others(appender: Appender, waiting: Sequence[Waiting]) -> int:
+            held.groups.append(len(waiting))
             if len(held.groups) == 1:
                 for _ in range(held._behind + 1):
                     assert held._queued.acquire(timeout=WAIT_SECONDS)
-            return commit(appender, appends)
+            return commit(appender, waiting)
 
         def count(group: GroupCommit[Any, Any], item: Any) -> Any:
             held._queued.release()
@@ -110,13 +110,15 @@ def test_what_meets_all_is_told_to_all_and_tried_once(
     tries = []
     for error in (CommitUnknownError("no answer"), UnavailableError("down")):
 
-        def fail(_self: Appender, appends: Sequence[Append], error: Exception = error) -> int:
-            tries.append(len(appends))
+        def fail(_self: Appender, waiting: Sequence[Waiting], error: Exception = error) -> int:
+            tries.append(len(waiting))
             raise error
 
         monkeypatch.setattr(Appender, "_commit_once", fail)
         tickets = [
-            Ticket[Append, Any](Append(fragments=write_fragments(rows(n), place.uri)))
+            Ticket[Waiting, Any](
+                Waiting(Append(fragments=write_fragments(rows(n), place.uri)), lambda: None)
+            )
             for n in range(3)
         ]
         table._appender._commit(tickets)
@@ -131,11 +133,11 @@ def test_an_append_outlasts_lances_patience(place: Place, monkeypatch: pytest.Mo
     tries = []
     commit = Appender._try_commit
 
-    def lose_twice(appender: Appender, appends: Sequence[Append]) -> int:
-        tries.append(len(appends))
+    def lose_twice(appender: Appender, waiting: Sequence[Waiting]) -> int:
+        tries.append(len(waiting))
         if len(tries) % 3:
             raise ConflictError("other writers were faster")
-        return commit(appender, appends)
+        return commit(appender, waiting)
 
     monkeypatch.setattr(Appender, "_try_commit", lose_twice)
     assert table.append(rows(1)).applied

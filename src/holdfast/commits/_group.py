@@ -68,6 +68,12 @@ class GroupCommit(Generic[Item, Result]):
         self._waiting: list[Ticket[Item, Result]] = []
         self._led = False
 
+    @property
+    def busy(self) -> bool:
+        """Tell whether whoever submits now will have to wait."""
+        with self._lock:
+            return self._led
+
     def submit(self, item: Item) -> Result:
         """Commit `item`, alone or with others, and return its result.
 

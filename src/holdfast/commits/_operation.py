@@ -7,7 +7,7 @@ not be learnt. One object per operation; `LongLived` serves the handles that use
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -130,6 +130,7 @@ class Operation(LongLived):
         synced: the data files it adds are durable already.
         creates: it makes version 1 or none.
         edit: changes the manifest that is about to be decided, or refuses.
+        decided: called once the version is decided, whatever Lance does after that.
     """
 
     def __init__(
@@ -141,12 +142,14 @@ class Operation(LongLived):
         synced: bool = False,
         creates: bool = False,
         edit: Edit | None = None,
+        decided: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(versions, options)
         self._txns = txns
         self._synced = synced
         self._creates = creates
         self._edit = edit
+        self._decided = decided
         self.version: int | None = None
         self._verdict: HoldfastError | None = None
 
@@ -174,6 +177,8 @@ class Operation(LongLived):
             )
             raise
         self.version = version
+        if self._decided is not None:
+            self._decided()
         return answer
 
     def returned(self, version: int) -> int:
@@ -222,6 +227,30 @@ class Operation(LongLived):
             raise self._verdict from error
 
 
+class Lent(LongLived):
+    """The hook of a handle that was opened to look, and that one commit may then use."""
+
+    operation: Operation | None = None
+
+    def create_table_version(self, request: Mapping[str, Any]) -> dict[str, object]:
+        """Decide one version, for the operation that uses the handle."""
+        if self.operation is None:
+            return super().create_table_version(request)
+        return self.operation.create_table_version(request)
+
+    def list_table_versions(self, request: object) -> dict[str, object]:
+        """Return the newest decided version."""
+        if self.operation is None:
+            return super().list_table_versions(request)
+        return self.operation.list_table_versions(request)
+
+    def describe_table_version(self, request: Mapping[str, Any]) -> dict[str, object]:
+        """Return one version."""
+        if self.operation is None:
+            return super().describe_table_version(request)
+        return self.operation.describe_table_version(request)
+
+
 def _kept(error: HoldfastError) -> dict[str, object]:
     """Return how a conflict may be tried again, if Lance said so."""
     return {key: error.details[key] for key in (RETRYABLE, OVERTAKEN) if key in error.details}
@@ -231,6 +260,7 @@ __all__ = [
     "TABLE_ID",
     "AlreadyAppliedError",
     "Committed",
+    "Lent",
     "LongLived",
     "Operation",
     "TableAnswer",

@@ -10,7 +10,7 @@ import contextlib
 import fcntl
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from holdfast.formats import QUEUE_PATH
 from holdfast.storage import LocalStore, ObjectStore
@@ -28,15 +28,19 @@ class Queue:
         self._longest_wait_seconds = longest_wait_seconds
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """Wait for our turn, at most a few seconds, and keep it for the `with` block."""
+    def turn(self) -> Iterator[Callable[[], None]]:
+        """Wait for our turn, at most a few seconds, and keep it for the `with` block.
+
+        Yields:
+            What ends the turn before the block does.
+        """
         with contextlib.ExitStack() as stack:
             if self._file is not None:
                 with contextlib.suppress(OSError):
                     fd = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o666)
                     stack.callback(os.close, fd)  # closing gives the turn to the next
                     self._wait(fd)
-            yield
+            yield stack.close
 
     def _wait(self, fd: int) -> None:
         """Wait in the kernel, whose line is fair and wakes the next at once.
