@@ -1,8 +1,10 @@
 """Commit a complete index to its table, through the table's arbiter, once.
 
-Lance is told the version that was indexed, so it leaves out what was rewritten since. What
-it would accept but nobody could use is refused here: an index without any fragment, on a
-column that is another one now, or beside segments made with other parameters.
+What the index covers is computed here, at the newest version: the fragments whose file for
+the column is the one that was indexed. Lance then refuses if anything that matters changed
+between that version and its own. What it would accept but nobody could use is refused here:
+an index without any fragment, on a column that is another one now, or beside segments made
+with other parameters.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from holdfast.errors import ConflictError, CorruptError, NotFoundError
 from holdfast.formats import Plan, is_applied
 from holdfast.index._finalize import Complete
 from holdfast.index._plan import same_properties
-from holdfast.index._segments import field_id_of, properties_of, segments_of
+from holdfast.index._segments import Segment, field_of, ids_of, properties_of, segments_of
 from holdfast.txn import FreeTxn
 
 _TRIES = 20
@@ -71,10 +73,14 @@ class TableCommits:
                 if is_applied(table.config(), _txn_of(plan)) or self._is_shown(table, plan):
                     return int(table.version), False
                 coverage = self._coverage(table, plan)
-                self._check_neighbours(table, plan, coverage)
-                index = _index(complete, coverage)
-                table.commit_existing_index_segments(plan.name, plan.column, [index])
-                operation.returned(int(table.version))
+                removed = self._replaced(table, plan, coverage)
+                # Not `commit_existing_index_segments`: that lists the folder, strays and all.
+                change = lance.LanceOperation.CreateIndex(
+                    new_indices=[_index(complete, coverage)],
+                    removed_indices=[_removed(plan, segment) for segment in removed],
+                )
+                done = lance.LanceDataset.commit(table, change, read_version=table.version)
+                operation.returned(int(done.version))
         except AlreadyAppliedError as error:
             return int(str(error.details["version"])), False
         return int(operation.version or 0), True
@@ -90,15 +96,14 @@ class TableCommits:
 
     def _coverage(self, table: lance.LanceDataset, plan: Plan) -> set[int]:
         """Return the fragments that hold what was indexed: same number, same file."""
-        field = field_id_of(table.lance_schema, plan.column)
-        if field not in plan.details.fields:
+        field = field_of(table.lance_schema, plan.column)
+        if int(field.id()) not in plan.details.fields:
             raise _final(
                 "the column is another one now: drop the build and index it again",
                 column=plan.column,
             )
-        live = _files_of(table.get_fragments(), plan.details.fields[0])
-        pinned = self._pinned(plan)
-        then = _files_of(pinned.get_fragments(), plan.details.fields[0])
+        live = _files_of(table.get_fragments(), ids_of(field))
+        then = _files_of(self._pinned(plan).get_fragments(), ids_of(field))
         coverage = {f for f in plan.fragments if f in live and live[f] == then.get(f)}
         if plan.fragments and not coverage:
             raise _final(
@@ -122,15 +127,20 @@ class TableCommits:
                 version=plan.version,
             ) from error
 
-    def _check_neighbours(
+    def _replaced(
         self, table: lance.LanceDataset, plan: Plan, coverage: Iterable[int]
-    ) -> None:
-        """Refuse to stand beside segments that were made otherwise, or that overlap."""
-        ours = set(coverage)
+    ) -> list[Segment]:
+        """Return the segments that the index takes the place of: those it covers whole.
+
+        Raises:
+            ConflictError: another one overlaps, or was made with other parameters.
+        """
+        ours, replaced = set(coverage), []
         for other in segments_of(table, plan.name):
             theirs = set(other.fragments)
             if theirs <= ours:
-                continue  # Lance takes it out
+                replaced.append(other)
+                continue
             if theirs & ours:
                 raise _final(
                     "another build of this index was committed meanwhile and covers more: "
@@ -149,6 +159,7 @@ class TableCommits:
                     build_id=plan.build_id,
                     segment=other.id,
                 )
+        return replaced
 
 
 def _final(message: str, **details: object) -> ConflictError:
@@ -160,12 +171,12 @@ def _txn_of(plan: Plan) -> FreeTxn:
     return FreeTxn(f"index {plan.build_id}")
 
 
-def _files_of(fragments: Iterable[Any], field: int) -> dict[int, str]:
+def _files_of(fragments: Iterable[Any], fields: set[int]) -> dict[int, str]:
     """Return for each fragment the data file that holds the column."""
     found = {}
     for fragment in fragments:
         for file in fragment.metadata.files:
-            if field in file.fields:
+            if fields & set(file.fields):
                 found[int(fragment.fragment_id)] = str(file.path)
     return found
 
@@ -181,4 +192,15 @@ def _index(complete: Complete, coverage: set[int]) -> Index:
         index_version=plan.details.index_version,
         files=[IndexFile(path=path, size_bytes=size) for path, size in complete.files],
         index_details=(plan.details.type_url, bytes.fromhex(plan.details.value_hex)),
+    )
+
+
+def _removed(plan: Plan, segment: Segment) -> Index:
+    return Index(
+        uuid=segment.id,
+        name=plan.name,
+        fields=list(plan.details.fields),
+        dataset_version=segment.version,
+        fragment_ids=Bitmap(segment.fragments),
+        index_version=plan.details.index_version,
     )

@@ -1,12 +1,16 @@
-"""Parts of an existing index that may become parts of a new build, as they are.
+"""What becomes of a segment of the existing index when the index is refreshed.
 
-A part may be taken over if every fragment of its documents is still covered by its segment:
-then nothing in it is stale. Otherwise its segment stays as it is.
+- Every fragment of its documents is still covered by it: nothing in it is stale, and its
+  parts become parts of the new build as they are.
+- It has documents of fragments that are gone: it stays a segment of its own.
+- It has documents of a fragment that is there but was rewritten: it is built anew. Beside a
+  segment that covers the fragment, Lance would show the old documents again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from enum import Enum, auto
 from typing import Any
 
 import pyarrow.compute as pc
@@ -22,18 +26,30 @@ Reader = Callable[[str], Any]
 _FRAGMENT_SHIFT = 32
 
 
-def take_over(ground: Ground, segment: Segment, read: Reader) -> tuple[Part, ...] | None:
-    """Return the parts of a segment with their sizes; None if it has to stay as it is."""
+class Fate(Enum):
+    """What becomes of a segment."""
+
+    TAKEN_OVER = auto()
+    STAYS = auto()
+    REBUILT = auto()
+
+
+def fate_of(
+    ground: Ground, segment: Segment, live: Collection[int], read: Reader
+) -> tuple[Fate, tuple[Part, ...]]:
+    """Return what becomes of a segment, and its parts if they are taken over."""
     try:
         marker = marker_of(ground.store, segment.id)
         parts = tuple(_part(ground, segment.id, number) for number in marker.parts)
     except (NotFoundError, CorruptError):
-        return None
-    covered = set(segment.fragments)
-    documented: set[int] = set()
+        return Fate.REBUILT, ()
+    stale: set[int] = set()
     for part in parts:
-        documented |= _fragments_in(part, read)
-    return parts if documented <= covered else None
+        stale |= _fragments_in(part, read) - set(segment.fragments)
+    if stale & set(live):
+        return Fate.REBUILT, ()
+    whole = not stale and set(segment.fragments) <= set(live)
+    return (Fate.TAKEN_OVER, parts) if whole else (Fate.STAYS, ())
 
 
 def _part(ground: Ground, segment: str, number: int) -> Part:

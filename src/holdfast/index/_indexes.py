@@ -15,7 +15,7 @@ from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.formats import BuildRecord, Part, index_id
 from holdfast.index._builds import BuildInfo, describe, open_records, pack, start
 from holdfast.index._commit import TableCommits
-from holdfast.index._existing import take_over
+from holdfast.index._existing import Fate, fate_of
 from holdfast.index._finalize import Finalizer
 from holdfast.index._ground import Ground
 from holdfast.index._lance import LanceBuilder
@@ -113,8 +113,7 @@ class Indexes:
         table = self._open()
         existing = self._full_text(table, name)
         sizes = live_fragments(table)
-        uncovered = {f: rows for f, rows in sizes.items() if f not in existing.fragments}
-        if not uncovered:
+        if not set(sizes) - existing.fragments:
             return self._unchanged(name, begun)
         properties = self._uniform_properties(existing)
         parameters = parameters_from(properties)
@@ -128,7 +127,8 @@ class Indexes:
             )
         record = self._resumable(name, column, properties, kept=True, table=table)
         if record is None:
-            parts, covered = self._taken_over(table, existing, sizes)
+            parts, kept, stays = self._sorted(table, existing, sizes)
+            todo = {f: rows for f, rows in sizes.items() if f not in kept | stays}
             record = self._begin(
                 BuildRecord(
                     token="",
@@ -138,9 +138,9 @@ class Indexes:
                     version=int(table.version),
                     parameters=parameters,
                     memory_mb=memory_mb,
-                    tasks=_share(uncovered, tasks),
+                    tasks=_share(todo, tasks),
                     kept=parts,
-                    kept_fragments=covered,
+                    kept_fragments=tuple(sorted(kept)),
                     properties=properties,
                 )
             )
@@ -309,22 +309,23 @@ class Indexes:
             raise NotFoundError("there is no full-text index of this name", index=name)
         return found
 
-    def _taken_over(
+    def _sorted(
         self, table: lance.LanceDataset, existing: Description, live: Mapping[int, int]
-    ) -> tuple[tuple[Part, ...], tuple[int, ...]]:
-        """Return the parts of the existing index that become parts of the new one."""
+    ) -> tuple[tuple[Part, ...], set[int], set[int]]:
+        """Return the parts that are taken over, what they cover, and what others cover."""
         if table.has_stable_row_ids:  # then a row's id does not tell its fragment
-            return (), ()
+            return (), set(), existing.fragments
         parts: list[Part] = []
-        covered: set[int] = set()
+        kept: set[int] = set()
+        stays: set[int] = set()
         for segment in existing.segments:
-            if not segment.fragments or not set(segment.fragments) <= set(live):
-                continue
-            found = take_over(self._ground, segment, self._builder.reader)
-            if found is not None:
+            fate, found = fate_of(self._ground, segment, live.keys(), self._builder.reader)
+            if fate is Fate.TAKEN_OVER:
                 parts += found
-                covered |= set(segment.fragments)
-        return tuple(parts), tuple(sorted(covered))
+                kept |= set(segment.fragments)
+            elif fate is Fate.STAYS:
+                stays |= set(segment.fragments)
+        return tuple(parts), kept, stays
 
     def _resumable(
         self,
@@ -344,7 +345,7 @@ class Indexes:
             alike = same_properties(record.properties or {}, properties)
             own = {fragment for task in record.tasks for fragment in task}
             fits = own <= live and set(record.kept_fragments) <= covered
-            fresh = not kept or not own & covered
+            fresh = not kept or bool(own - covered)
             if wanted and alike and fits and fresh and self._is_readable(record.version):
                 return record
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import lance
 from lance.schema import LanceSchema
@@ -89,8 +90,8 @@ def properties_of(store: ObjectStore, segment: str) -> Mapping[str, str]:
     return marker_of(store, segment).properties
 
 
-def field_id_of(schema: LanceSchema, column: str) -> int:
-    """Return the id by which Lance knows a column.
+def field_of(schema: LanceSchema, column: str) -> Any:  # noqa: ANN401 - ships no types
+    """Return a column as Lance knows it.
 
     Raises:
         InvalidInputError: there is no such column.
@@ -102,7 +103,13 @@ def field_id_of(schema: LanceSchema, column: str) -> int:
             raise InvalidInputError("there is no such column", column=column)
         fields = list(found.children())
     assert found is not None  # noqa: S101 - split() gives at least one name
-    return int(found.id())
+    return found
+
+
+def ids_of(field: Any) -> set[int]:  # noqa: ANN401 - ships no types
+    """Return the ids of a column and of what is nested in it: data files name some of them."""
+    inner = (ids_of(child) for child in field.children())
+    return {int(field.id())}.union(*inner)
 
 
 def live_fragments(table: lance.LanceDataset) -> dict[int, int]:
