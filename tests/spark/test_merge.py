@@ -1,0 +1,308 @@
+"""Merging by key: one version, every key once, whoever else writes meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import holdfast
+import holdfast.spark
+from holdfast.errors import ConflictError, HoldfastError, InvalidInputError
+from holdfast.spark import _merge
+from holdfast.spark._merge import Clauses, Merge, _operation
+from holdfast.spark._merge_source import Written, grouped
+from holdfast.testing._mutants import mutate
+
+SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string()), ("v", pa.list_(pa.float32(), 2))])
+
+
+def rows(ids: range, text: str) -> pa.Table:
+    vectors = [[1.0, 2.0]] * len(ids)
+    return pa.table({"id": list(ids), "s": [text] * len(ids), "v": vectors}).cast(SCHEMA)
+
+
+@pytest.fixture
+def t(spark: Any, uri: str) -> Iterator[holdfast.spark.SparkTable]:
+    made = holdfast.create_table(uri, SCHEMA, commit_store="sqlite")
+    for start in (0, 100, 200):
+        made.append(rows(range(start, start + 100), "old"))
+    made.close()
+    opened = holdfast.spark.table(spark, uri)
+    yield opened
+    opened.close()
+
+
+def source(spark: Any, start: int, end: int, text: str) -> Any:
+    vector = "array(cast(3 as float), cast(4 as float)) v"
+    return spark.range(start, end).selectExpr("id", f"'{text}' s", vector)
+
+
+def texts(uri: str) -> Counter[str]:
+    return Counter(lance.dataset(uri).to_table()["s"].to_pylist())
+
+
+def test_upsert(spark: Any, t: holdfast.spark.SparkTable, ids: Any) -> None:
+    done = t.merge_into(source(spark, 250, 350, "new"), on="id")
+    assert (done.updated, done.inserted, done.deleted, done.rows) == (50, 50, 0, 100)
+    assert (done.version, done.applied, done.tries, done.txn) == (5, True, 1, None)
+    assert ids(t.uri) == Counter(range(350))
+    assert texts(t.uri) == {"old": 250, "new": 100}
+    assert [info.operation for info in t.history(1)] == ["Update"]
+    assert lance.dataset(t.uri, version=4).count_rows() == 300
+    assert not list(Path(t.uri, "_holdfast/temporary").glob("*"))
+
+
+def test_a_whole_fragment_is_replaced(spark: Any, t: holdfast.spark.SparkTable, ids: Any) -> None:
+    assert t.merge_into(source(spark, 100, 200, "new"), on=["id"]).updated == 100
+    assert ids(t.uri) == Counter(range(300))
+
+
+def test_delete_matched(spark: Any, t: holdfast.spark.SparkTable, ids: Any) -> None:
+    gone = spark.range(290, 310)
+    done = t.merge_into(gone, on="id", when_matched="delete", when_not_matched="ignore")
+    assert (done.deleted, done.rows) == (10, 10)
+    assert ids(t.uri) == Counter(range(290))
+
+
+def test_insert_only(spark: Any, t: holdfast.spark.SparkTable) -> None:
+    done = t.merge_into(source(spark, 290, 310, "new"), on="id", when_matched="ignore")
+    assert (done.updated, done.inserted) == (0, 10)
+    assert texts(t.uri) == {"old": 300, "new": 10}
+
+
+def test_changes_with_deletes_among_them(
+    spark: Any, t: holdfast.spark.SparkTable, ids: Any
+) -> None:
+    changes = source(spark, 290, 310, "new").selectExpr("*", "if(id % 2 = 0, 'D', null) op")
+    done = t.merge_into(changes, on="id", delete_where="op = 'D'")
+    assert (done.updated, done.inserted, done.deleted) == (5, 5, 5)
+    assert ids(t.uri) == Counter([*range(290), *range(291, 310, 2)])
+
+
+def test_a_transaction_is_applied_once(spark: Any, t: holdfast.spark.SparkTable) -> None:
+    first = t.merge_into(source(spark, 0, 10, "new"), on="id", txn=("job", 1))
+    again = t.merge_into(source(spark, 0, 10, "other"), on="id", txn=("job", 1))
+    assert (first.applied, again.applied, again.rows) == (True, False, 0)
+    assert again.version == first.version
+    assert texts(t.uri) == {"old": 290, "new": 10}
+
+
+def test_a_merge_that_changes_nothing(spark: Any, t: holdfast.spark.SparkTable) -> None:
+    nothing = source(spark, 0, 5, "new").where("id < 0")
+    done = t.merge_into(nothing, on="id")
+    assert (done.version, done.rows) == (4, 0)
+    done = t.merge_into(nothing, on="id", txn=("job", 1))
+    assert (done.version, done.applied) == (5, True)
+    assert not t.merge_into(source(spark, 0, 5, "new"), on="id", txn=("job", 1)).applied
+
+
+def test_into_an_empty_table(spark: Any, tmp_path: Path, ids: Any) -> None:
+    holdfast.create_table(str(tmp_path / "e.lance"), SCHEMA, primary_key=["id"]).close()
+    t = holdfast.spark.table(spark, tmp_path / "e.lance")
+    assert t.merge_into(source(spark, 0, 5, "new"), on="id").inserted == 5
+    assert ids(t.uri) == Counter(range(5))
+
+
+def test_two_key_columns(spark: Any, t: holdfast.spark.SparkTable) -> None:
+    done = t.merge_into(source(spark, 0, 10, "old"), on=["id", "s"])
+    assert (done.updated, done.inserted) == (10, 0)
+    done = t.merge_into(source(spark, 0, 10, "new"), on=["id", "s"])
+    assert (done.updated, done.inserted) == (0, 10)
+
+
+# What is refused changes nothing
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "text"),
+    [
+        ("id, 's' s, {v} FROM range(3) UNION ALL SELECT 2, 'x', {v}", {}, r"more than once.*\[2\]"),
+        ("cast(null as bigint) id, 's' s, {v}", {}, "without a key"),
+        ("id, 's' s, array(cast(1 as float)) v FROM range(3)", {}, "2 elements"),
+        ("id, 's' s FROM range(3)", {}, "lacks columns.*v"),
+        ("id, 's' s, {v}, 1 extra FROM range(3)", {}, "drop them.*extra"),
+        ("id, 5 s, {v} FROM range(3)", {}, "'s' is int"),
+        ("id, 's' s, {v} FROM range(3)", {"on": "key"}, "lacks.*key"),
+        ("id, 's' s, {v} FROM range(3)", {"on": []}, "key columns"),
+        ("id, 's' s, {v} FROM range(3)", {"on": ["id", "id"]}, "twice"),
+        ("id, 's' s, {v} FROM range(3)", {"when_matched": "upsert"}, "when_matched"),
+        ("id, 's' s, {v} FROM range(3)", {"when_not_matched": "x"}, "when_not_matched"),
+        (
+            "id, 's' s, {v} FROM range(3)",
+            {"when_matched": "ignore", "when_not_matched": "ignore"},
+            "nothing",
+        ),
+        ("id, 's' s, {v} FROM range(3)", {"txn": ""}, "transaction id"),
+        ("id, 's' s, {v} FROM range(3)", {"tries": 0}, "tries"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    spark: Any, t: holdfast.spark.SparkTable, query: str, options: dict[str, Any], text: str
+) -> None:
+    vector = "array(cast(1 as float), cast(1 as float)) v"
+    frame = spark.sql("SELECT " + query.replace("{v}", vector))
+    with pytest.raises(InvalidInputError, match=text):
+        t.merge_into(frame, **{"on": "id", **options})
+    assert t.status().version == 4
+    assert texts(t.uri) == {"old": 300}
+
+
+def test_two_tasks_with_rows_of_one_fragment_are_refused() -> None:
+    """One of the two deletion files would be lost, and deleted rows would be back."""
+    parts = [Written(touched=[1, 2], removed=[1]), Written(touched=[2], removed=[])]
+    with pytest.raises(HoldfastError, match="two tasks"):
+        _operation(parts)
+
+
+def test_fragments_are_read_in_groups() -> None:
+    assert grouped({0: 10, 1: 10, 2: 500_000, 3: 1, 4: 900_000, 5: 1}) == (
+        (0, 1),
+        (2,),
+        (3,),
+        (4,),
+        (5,),
+    )
+    assert grouped({}) == ()
+
+
+# Other writers meanwhile
+
+
+def interrupted(monkeypatch: pytest.MonkeyPatch, module: Any, *calls: Any) -> None:
+    """Let one call happen at each computed merge, after its files are written."""
+    real, left = module.write_changes, list(calls)
+
+    def write(*arguments: Any) -> Any:
+        parts = real(*arguments)
+        if left:
+            left.pop(0)()
+        return parts
+
+    monkeypatch.setattr(module, "write_changes", write)
+
+
+@pytest.mark.requirement("C1")
+def test_two_merges_that_insert_the_same_keys(
+    spark: Any, t: holdfast.spark.SparkTable, ids: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = holdfast.spark.table(spark, t.uri)
+    interrupted(
+        monkeypatch,
+        _merge,
+        lambda: other.merge_into(source(spark, 300, 310, "first"), on="id"),
+    )
+    done = t.merge_into(source(spark, 305, 315, "second"), on="id")
+    assert (done.tries, done.updated, done.inserted) == (2, 5, 5)
+    assert ids(t.uri) == Counter(range(315))
+    assert texts(t.uri) == {"old": 300, "first": 5, "second": 10}
+
+
+@pytest.mark.mutant
+def test_without_the_check_of_the_version_both_insert(
+    spark: Any, t: holdfast.spark.SparkTable, ids: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Lance does by itself: the update is put on top of what came meanwhile."""
+    careless = mutate(
+        "holdfast.spark._merge",
+        ("if version != seen + 1:", "if False:"),
+        ("if newest.version != seen and", "if False and"),
+    )
+    other = holdfast.open_table(t.uri)
+    interrupted(
+        monkeypatch,
+        careless,
+        lambda: Merge(other, {}, source(spark, 300, 310, "first"), ["id"], Clauses()).run(None, 1),
+    )
+    frame = source(spark, 305, 315, "second")
+    careless.Merge(t.table, {}, frame, ["id"], careless.Clauses()).run(None, 5)
+    doubled = [key for key, count in ids(t.uri).items() if count > 1]
+    assert sorted(doubled) == list(range(305, 310))
+
+
+def test_appends_of_other_keys_do_not_make_it_begin_anew(
+    spark: Any, t: holdfast.spark.SparkTable, ids: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def others() -> None:
+        t.table.append(rows(range(900, 910), "app"))
+        t.table.dataset().create_scalar_index("id", "BTREE")
+
+    interrupted(monkeypatch, _merge, others)
+    done = t.merge_into(source(spark, 290, 310, "new"), on="id")
+    assert done.tries == 1
+    assert ids(t.uri) == Counter([*range(310), *range(900, 910)])
+
+
+def test_an_append_of_the_same_key_makes_it_begin_anew(
+    spark: Any, t: holdfast.spark.SparkTable, ids: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(monkeypatch, _merge, lambda: t.table.append(rows(range(305, 306), "app")))
+    done = t.merge_into(source(spark, 290, 310, "new"), on="id")
+    assert (done.tries, done.updated, done.inserted) == (2, 11, 9)
+    assert ids(t.uri) == Counter(range(310))
+
+
+def test_a_compaction_makes_it_begin_anew(
+    spark: Any, t: holdfast.spark.SparkTable, ids: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row addresses are others afterwards."""
+    interrupted(monkeypatch, _merge, t.compact)
+    done = t.merge_into(source(spark, 290, 310, "new"), on="id")
+    assert (done.tries, done.updated) == (2, 10)
+    assert ids(t.uri) == Counter(range(310))
+
+
+def test_it_gives_up_in_the_end(
+    spark: Any, t: holdfast.spark.SparkTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = [lambda: t.table.append(rows(range(305, 306), "app"))] * 2
+    interrupted(monkeypatch, _merge, *again)
+    with pytest.raises(ConflictError, match="again and again"):
+        t.merge_into(source(spark, 290, 310, "new"), on="id", tries=2)
+    assert texts(t.uri) == {"old": 300, "app": 2}
+
+
+def test_a_version_that_comes_at_the_last_moment(
+    spark: Any, t: holdfast.spark.SparkTable, ids: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the last look and the decision only the check in the manifest is left."""
+    real, left = _merge._only_after, [1]
+
+    def only_after(seen: int) -> Any:
+        if left:
+            left.pop()
+            t.table.append(rows(range(305, 306), "app"))
+        return real(seen)
+
+    monkeypatch.setattr(_merge, "_only_after", only_after)
+    done = t.merge_into(source(spark, 290, 310, "new"), on="id")
+    assert done.tries == 2
+    assert ids(t.uri) == Counter(range(310))
+
+
+@pytest.mark.requirement("C1")
+def test_merges_and_appends_at_once(spark: Any, t: holdfast.spark.SparkTable, ids: Any) -> None:
+    failures: list[BaseException] = []
+
+    def merge(number: int) -> None:
+        try:
+            t.merge_into(source(spark, 400, 450, f"m{number}"), on="id", tries=20)
+        except BaseException as error:  # noqa: BLE001 - told below
+            failures.append(error)
+
+    threads = [threading.Thread(target=merge, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for number in range(5):
+        t.table.append(rows(range(1000 + number, 1001 + number), "app"))
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert ids(t.uri) == Counter([*range(300), *range(400, 450), *range(1000, 1005)])
+    assert {info.foreign for info in t.history()} == {False}
