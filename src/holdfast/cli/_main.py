@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast._version import __version__
-from holdfast.cli import _pin, _probe, _store, _table, _upkeep, _vacuum
+from holdfast.cli import _maintain, _pin, _probe, _store, _table, _upkeep, _vacuum
 from holdfast.cli._arguments import Parser
 from holdfast.cli._output import MEANINGS, Exit, print_error
 from holdfast.errors import HoldfastError
@@ -66,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     _table.add(verbs)
     _upkeep.add(verbs)
     _vacuum.add(verbs)
+    _maintain.add(verbs)
     _probe.add(verbs)
     _store.add(verbs)
     _pin.add(verbs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from holdfast._clock import Clock
 from holdfast.commits._versions import Versions
@@ -15,6 +16,7 @@ from holdfast.upkeep._flush_log import (
     flush_log,
 )
 from holdfast.upkeep._ground import LogGround
+from holdfast.upkeep._maintain import MaintainResult, Maintenance, Policy
 
 
 class UpkeepVerbs:
@@ -82,6 +84,28 @@ class UpkeepVerbs:
             UnavailableError, PermissionDeniedError: a store did not do its part; repeat.
         """
         return flush_log(self._log_ground(), shard_id, rows=rows_per_generation, idle=idle)
+
+    def maintain(
+        self, policy: Policy | None = None, *, dry_run: bool = False, confirm: bool = False
+    ) -> MaintainResult:
+        """Do what the table needs now: flush, merge, compact, refresh indexes, vacuum.
+
+        Safe to run anywhere, at any time, in several places at once. A step that others were
+        faster at waits for the next run; one that fails stops no other. Nothing is deleted
+        without `confirm`.
+
+        Args:
+            policy: when a step is due.
+            dry_run: only say what would be done.
+            confirm: let `vacuum` delete.
+
+        Raises:
+            UnavailableError, PermissionDeniedError: a store did not tell what is there.
+            CorruptError: stored bytes are damaged.
+        """
+        table: Any = self  # Any: a table with all its verbs
+        run = Maintenance(table, self._log_ground(), policy or Policy())
+        return run.run(dry_run=dry_run, confirm=confirm)
 
     def _log_ground(self) -> LogGround:
         return LogGround(versions=self._versions, options=self._resolved, clock=self._clock)
