@@ -337,7 +337,7 @@ def test_rows_that_cannot_be_an_entry_write_nothing(world: World) -> None:
     bad: list[object] = [[], batch(), [batch(1), batch()], [{"id": 1}], pa.table({"id": []})]
     for rows in bad:
         with pytest.raises(InvalidInputError):
-            appender.append(rows)  # type: ignore[arg-type]
+            appender.append(rows)
     assert world.store.requests == []
     assert appender.append(batch(1)).position == 2
 

@@ -1,7 +1,9 @@
 """A log entry: one Arrow IPC stream, as stock Lance writes and reads it, plus a checksum.
 
-Stock's keys in the schema's metadata are `writer_epoch`, `generation` and `fence_sentinel`. It
-ignores ours, which all begin with `holdfast.`; the one called `holdfast.stamp` is
+Stock's keys in the schema's metadata are `writer_epoch`, `generation` and `fence_sentinel`. Ours
+all begin with `holdfast.`. Stock takes a batch as it is when its schema is exactly the one it
+expects but for its own keys, and fits it column by column otherwise; ours would be in the way of
+the first, so the last column carries a mark that leads it to the second. `holdfast.stamp` is
 
     <token>/<position, 20 digits>/<sequence number, 20 digits>/<checksum, 16 digits>
 
@@ -39,6 +41,7 @@ _FORMAT = b"1"
 _OURS = b"holdfast."
 _STAMP_KEY = b"holdfast.stamp"
 _TAG = "holdfast.tag."
+_MARK = b"holdfast"  # in the last column's metadata
 _TOKEN_CHARS = 35
 _CHECKSUM_CHARS = 16
 _STAMP = re.compile(rb"(hf-[0-9a-f]{32})/([0-9]{20})/([0-9]{20})/([0-9a-f]{16})")
@@ -140,7 +143,7 @@ def draft_entry(
     for name, value in (tags or {}).items():
         check_name(name, "a tag's name")
         metadata[f"{_TAG}{name}".encode()] = value.encode()
-    encoded = _encode(combined[0].schema.with_metadata(metadata), combined)
+    encoded = _encode(_marked(combined[0].schema).with_metadata(metadata), combined)
     if encoded.size > MAX_ENTRY_BYTES:
         raise InvalidInputError(
             "a log entry is too large: append fewer rows at once",
@@ -264,8 +267,25 @@ def _encode(schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     with ipc.new_stream(sink, schema, options=options) as writer:
         for batch in batches:
-            writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+            writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
     return sink.getvalue()
+
+
+def _marked(schema: pa.Schema) -> pa.Schema:
+    last = len(schema) - 1
+    field = schema.field(last)
+    return schema.set(last, field.with_metadata({**(field.metadata or {}), _MARK: _FORMAT}))
+
+
+def _unmarked(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, ...]:
+    """Return the batches as they were before they became an entry."""
+    if not batches:
+        return ()
+    schema = batches[0].schema.remove_metadata()
+    last = len(schema) - 1
+    kept = {k: v for k, v in (schema.field(last).metadata or {}).items() if k != _MARK}
+    schema = schema.set(last, schema.field(last).with_metadata(kept or None))
+    return tuple(pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
 
 
 def _find_blank(encoded: pa.Buffer) -> int:
@@ -318,7 +338,7 @@ def _decode(body: bytes, shard_id: str, position: int) -> Entry:
         epoch=int(metadata[b"writer_epoch"]),
         generation=None if generation is None else int(generation),
         fence=fence,
-        batches=tuple(batch.replace_schema_metadata(None) for batch in batches),
+        batches=_unmarked(batches),
         rows=rows,
         size=len(body),
     )
