@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import lance
+import pyarrow as pa
+
 import holdfast
 from holdfast.arbiter import (
     Arbiter,
@@ -81,6 +84,11 @@ class OwnStore:
 def registers() -> CommitStore:
     register_commit_store("own", lambda _url: OwnStore())
     return connect_commit_store("own://here")
+
+
+def writes_by_namespace(rows: pa.Table) -> None:
+    tables = holdfast.Namespace("s3://bucket/lake")
+    lance.write_dataset(rows, namespace_client=tables, table_id=["events"], mode="append")
 
 
 def namespaces() -> str:

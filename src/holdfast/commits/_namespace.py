@@ -17,7 +17,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from holdfast.arbiter import Arbiter, create_arbiter, open_arbiter, redacted
 from holdfast.commits._operation import TableAnswer
@@ -26,6 +26,11 @@ from holdfast.errors import AlreadyExistsError
 from holdfast.formats import check_name, version_name
 from holdfast.options import StorageOptions, resolve
 from holdfast.storage import open_store
+
+if TYPE_CHECKING:  # what it is to a type checker; at run time its methods are enough
+    from lance_namespace import LanceNamespace as _Base
+else:
+    _Base = object
 
 
 class Model(Protocol):
@@ -39,8 +44,11 @@ class Model(Protocol):
 Request = Mapping[str, Any] | Model
 """Lance's Rust side sends dicts, its Python side models."""
 
+Answer: TypeAlias = Any
+"""Lance's Python side reads fields by name, its Rust side dicts; neither asks for a model."""
 
-class Namespace:
+
+class Namespace(_Base):
     """Tables below one root whose versions Holdfast decides.
 
     Args:
@@ -74,7 +82,7 @@ class Namespace:
         store = redacted(self._commit_store) if self._commit_store else "conditional-put"
         return f"holdfast({self._root}, {store})"
 
-    def declare_table(self, request: Request) -> TableAnswer:
+    def declare_table(self, request: Request) -> Answer:
         """Tie a new table to its arbiter.
 
         Raises:
@@ -88,7 +96,7 @@ class Namespace:
             self._creating[location] += 1
         return self._answer(self._keep(location, arbiter))
 
-    def describe_table(self, request: Request) -> TableAnswer:
+    def describe_table(self, request: Request) -> Answer:
         """Say where a table is.
 
         Raises:
@@ -96,7 +104,7 @@ class Namespace:
         """
         return self._answer(self._versions(self._location(request)))
 
-    def create_table_version(self, request: Request) -> dict[str, object]:
+    def create_table_version(self, request: Request) -> Answer:
         """Decide one version; called by Lance for every commit.
 
         Raises:
@@ -113,12 +121,12 @@ class Namespace:
                 self._creating[location] -= 1
         return answer
 
-    def list_table_versions(self, request: Request) -> dict[str, object]:
+    def list_table_versions(self, request: Request) -> Answer:
         """Return the newest decided version, finished; nothing makes Lance look for itself."""
         fields = _fields(request)
         return self._versions(self._location(fields)).newest()
 
-    def describe_table_version(self, request: Request) -> dict[str, object]:
+    def describe_table_version(self, request: Request) -> Answer:
         """Return one version, finishing it if somebody left it unfinished.
 
         Raises:
@@ -127,7 +135,7 @@ class Namespace:
         fields = _fields(request)
         return self._versions(self._location(fields)).describe(int(fields["version"]))
 
-    def batch_delete_table_versions(self, request: Request) -> dict[str, object]:
+    def batch_delete_table_versions(self, request: Request) -> Answer:
         """Do nothing: records are collected by `vacuum`, never behind the table's back."""
         del request
         return {"deleted_count": 0}
