@@ -1,0 +1,226 @@
+"""Spark through Holdfast beside Spark's own Parquet, in one run: CPU and wall as ratios.
+
+    ./run bench spark [--rows 2000000] [--rounds 3]
+
+The frame has a bigint, a double, a string of about 20 characters and 32 floats. CPU is that
+of all processes of this Spark: the JVM and its Python workers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+
+import holdfast
+import holdfast.spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TICKS = os.sysconf("SC_CLK_TCK")
+COLUMNS = "id bigint, x double, word string, v array<float>"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one run took, in seconds."""
+
+    wall: float
+    cpu: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batches", type=int, default=10, help="micro-batches of the stream")
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
+    spark = holdfast.spark.session("local[2]", config={"spark.driver.memory": "4g"})
+    try:
+        Bench(spark, folder, given.rows, given.rounds).run(given.batches)
+    finally:
+        spark.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Bench:
+    """Runs what is compared in turns, so that both meet the same machine."""
+
+    def __init__(self, spark: SparkSession, folder: Path, rows: int, rounds: int) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.rounds = rounds
+        self.rows = rows
+        self.count = 0
+        frame = spark.range(0, rows, numPartitions=2).selectExpr(
+            "id",
+            "id / 7d as x",
+            "concat('row number ', id) as word",
+            "transform(sequence(0, 31), i -> cast(id * i % 1000 as float)) as v",
+        )
+        frame.write.parquet(self.path("source"))
+        self.frame = spark.read.schema(COLUMNS).parquet(self.path("source"))
+
+    def path(self, name: str) -> str:
+        return str(self.folder / name)
+
+    def fresh(self, name: str) -> str:
+        self.count += 1
+        return self.path(f"{name}-{self.count}")
+
+    def run(self, batches: int) -> None:
+        self.table("write", "Parquet", self.writes())
+        self.table("read", "Parquet, all columns", self.reads())
+        self.stream(batches)
+        self.merge()
+
+    def table(self, title: str, base: str, runs: dict[str, Callable[[], object]]) -> None:
+        """Print the median of each beside the base's."""
+        costs: dict[str, list[Cost]] = {name: [] for name in runs}
+        for call in runs.values():
+            call()  # the first use of each pays for starting its processes
+        for _ in range(self.rounds):
+            for name, call in runs.items():
+                costs[name].append(measured(call))
+        found = {
+            name: Cost(
+                wall=statistics.median(c.wall for c in some),
+                cpu=statistics.median(c.cpu for c in some),
+            )
+            for name, some in costs.items()
+        }
+        print(f"\n{title:34}  wall s  x wall   CPU s   x CPU")
+        for name, cost in found.items():
+            wall, cpu = cost.wall / found[base].wall, cost.cpu / max(found[base].cpu, 0.01)
+            print(f"{name:34}  {cost.wall:6.2f}  {wall:6.2f}  {cost.cpu:6.2f}  {cpu:6.2f}")
+
+    def writes(self) -> dict[str, Callable[[], object]]:
+        def holdfast_write(**options: str) -> None:
+            writer = self.frame.write.format("holdfast").mode("append").options(**options)
+            writer.save(self.fresh("holdfast"))
+
+        def dropped() -> None:
+            drop = self.frame.mapInArrow(nothing, "id bigint")
+            drop.write.format("noop").mode("append").save()
+
+        return {
+            "Parquet": lambda: self.frame.write.parquet(self.fresh("parquet")),
+            "Holdfast": holdfast_write,
+            "Holdfast, vectors": lambda: holdfast_write(vectorColumns="v:32"),
+            "batches to Python, dropped": dropped,
+        }
+
+    def reads(self) -> dict[str, Callable[[], object]]:
+        parquet, table = self.fresh("parquet"), self.fresh("holdfast")
+        self.frame.write.parquet(parquet)
+        self.frame.write.format("holdfast").mode("append").save(table)
+
+        def load(**options: str) -> DataFrame:
+            return self.spark.read.format("holdfast").options(**options).load(table)
+
+        def all_parquet() -> DataFrame:
+            return self.spark.read.parquet(parquet)
+
+        return {
+            "Parquet, all columns": lambda: through(all_parquet()),
+            "Holdfast, all columns": lambda: through(load()),
+            "Parquet, sum of one": lambda: all_parquet().selectExpr("sum(id)").collect(),
+            "Holdfast, sum of one, all read": lambda: load().selectExpr("sum(id)").collect(),
+            "Holdfast, sum of one, columns=id": lambda: (
+                load(columns="id").selectExpr("sum(id)").collect()
+            ),
+        }
+
+    def stream(self, batches: int) -> None:
+        """Compare micro-batches: one file of 1000 rows each."""
+        source = Path(self.path("stream-source"))
+        files = self.spark.range(0, batches * 1000, numPartitions=batches)
+        files.write.parquet(str(source))
+        medians = {}
+        for kind in ("parquet", "holdfast"):
+            reader = self.spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1)
+            writer = reader.parquet(str(source)).writeStream.format(kind)
+            writer = writer.option("checkpointLocation", self.fresh("checkpoint"))
+            query = writer.trigger(availableNow=True).start(self.fresh(kind))
+            query.awaitTermination()
+            took = [p["durationMs"]["triggerExecution"] for p in query.recentProgress]
+            medians[kind] = statistics.median(took[1:] or took)
+        ratio = medians["holdfast"] / medians["parquet"]
+        print(f"\nmicro-batch, median ms: Parquet {medians['parquet']:.0f}, ", end="")
+        print(f"Holdfast {medians['holdfast']:.0f}, x {ratio:.2f}")
+
+    def merge(self) -> None:
+        """Compare an upsert of a tenth of the rows with pylance's in one process."""
+        uri, stock = self.fresh("merge"), self.fresh("stock")
+        keyed = self.frame.select("id", "x", "word")
+        keyed.write.format("holdfast").mode("append").option("primaryKey", "id").save(uri)
+        keyed.write.format("holdfast").mode("append").option("primaryKey", "id").save(stock)
+        # Half of the changes meet a row, the other half are new.
+        changes = keyed.where("id % 10 = 0").selectExpr(
+            f"if(id % 20 = 0, id, id + {self.rows}) as id", "x + 1 as x", "word"
+        )
+        changes.write.parquet(self.path("changes"))
+        table = holdfast.spark.table(self.spark, uri)
+        spark = measured(
+            lambda: table.merge_into(self.spark.read.parquet(self.path("changes")), on=["id"])
+        )
+        rows = pa.table(self.spark.read.parquet(self.path("changes")).toArrow())
+        dataset = lance.dataset(stock)
+        rows = rows.cast(pa.schema(dataset.schema, metadata=None))
+        merge = dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+        alone = measured(lambda: merge.execute(rows))
+        print(
+            f"\nmerge of {rows.num_rows} into {self.rows} rows: merge_into {spark.wall:.2f} s, ",
+            end="",
+        )
+        print(f"pylance in one process {alone.wall:.2f} s, x {spark.wall / alone.wall:.2f}")
+
+
+def through(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("append").save()
+
+
+def nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        pass
+    yield pa.record_batch([pa.array([0])], names=["id"])
+
+
+def measured(call: Callable[[], object]) -> Cost:
+    begun, cpu = time.perf_counter(), cpu_seconds()
+    call()
+    return Cost(wall=time.perf_counter() - begun, cpu=cpu_seconds() - cpu)
+
+
+def cpu_seconds() -> float:
+    """Return what this process and all below it have used so far, their ended children too."""
+    found: dict[int, tuple[int, float]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            found[int(entry.name)] = (int(fields[1]), sum(map(int, fields[11:15])) / TICKS)
+    ours = {os.getpid()}
+    while True:
+        more = {pid for pid, (parent, _) in found.items() if parent in ours} - ours
+        if not more:
+            return sum(found[pid][1] for pid in ours if pid in found)
+        ours |= more
+
+
+if __name__ == "__main__":
+    main()

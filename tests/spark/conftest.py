@@ -1,0 +1,67 @@
+"""One Spark for all tests that can share it, and a look at tables that knows only stock Lance."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import holdfast.spark
+from spark.faulty_source import FaultySource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TESTS = Path(__file__).resolve().parent.parent
+
+
+def importable_by_workers() -> str:
+    """Return a `PYTHONPATH` with which Spark's workers find the tests' own modules."""
+    return os.pathsep.join([str(TESTS), str(TESTS / "spark")])
+
+
+@pytest.fixture(scope="session")
+def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder in which the shared Spark keeps its event log."""
+    return tmp_path_factory.mktemp("spark-events")
+
+
+@pytest.fixture(scope="session")
+def spark(event_log: Path) -> Iterator[SparkSession]:
+    """Return the shared session: two cores, a failed task is tried four times in all."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = importable_by_workers()
+    config = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": event_log.as_uri(),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.port": "0",
+    }
+    session = holdfast.spark.session("local[2,4]", name="holdfast tests", config=config, ui=True)
+    session.dataSource.register(FaultySource)
+    yield session
+    session.stop()
+    if before is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = before
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    return str(tmp_path / "t.lance")
+
+
+@pytest.fixture
+def ids() -> Callable[..., Counter[int]]:
+    """Return a function that counts the ids in a table, as stock Lance reads it."""
+    import lance
+
+    def count(uri: str, **options: Any) -> Counter[int]:
+        return Counter(lance.dataset(uri, **options).to_table(columns=["id"])["id"].to_pylist())
+
+    return count
