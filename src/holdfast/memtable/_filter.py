@@ -55,8 +55,9 @@ def in_memory(rows: pa.Table, storage_version: str, first: int = 0) -> lance.Lan
 def numbered(rows: pa.Table, first: int = 0) -> pa.Table:
     """Return the rows with a column of their numbers."""
     numbers = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
-    plain = pa.schema([one.remove_metadata() for one in rows.schema])
-    return pa.Table.from_arrays(rows.columns, schema=plain).append_column(NUMBER, numbers)
+    fields = [one.remove_metadata() for one in rows.schema]
+    schema = pa.schema([*fields, pa.field(NUMBER, pa.int64())])
+    return pa.Table.from_arrays([*rows.columns, numbers], schema=schema)
 
 
 def _named(schema: pa.Schema, condition: str) -> list[str]:

@@ -106,15 +106,18 @@ def fitted(batch: pa.RecordBatch, base: Base) -> pa.RecordBatch:
         CorruptError: a key column is missing, or a column has a type that does not fit.
     """
     by_id = {
-        (field.metadata or {}).get(FIELD_ID): index for index, field in enumerate(batch.schema)
+        (field.metadata or {}).get(FIELD_ID): index
+        for index, field in enumerate(batch.schema)
+        if field.name != TOMBSTONE
     }
     known = any(key is not None for key in by_id)
     columns = []
     for field in base.log_schema:
         number = (field.metadata or {}).get(FIELD_ID)
-        index = (
-            by_id.get(number, -1) if known and number else batch.schema.get_field_index(field.name)
-        )
+        if known and field.name != TOMBSTONE:  # stock's tombstones have no id
+            index = by_id.get(number, -1)
+        else:
+            index = batch.schema.get_field_index(field.name)
         columns.append(_column(batch, index, base.storage_schema.field(field.name), base))
     return pa.RecordBatch.from_arrays(columns, schema=base.storage_schema)
 
