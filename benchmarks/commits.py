@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import http.client
 import importlib.util
 import itertools
 import json
@@ -43,6 +44,7 @@ import pyarrow as pa
 from lance.fragment import write_fragments
 
 import holdfast
+import s3_servers
 import servers
 from holdfast.arbiter import SupportsSetUp, connect_commit_store
 from holdfast.testing import FaultyS3Process
@@ -385,9 +387,11 @@ def grown_by_fragments(folder: Path, fragments: int) -> str:
 
 
 def grown_by_versions(folder: Path, versions: int) -> str:
+    """Make a stock table of many versions and one fragment, so that only their number counts."""
     place = str(folder / "table.lance")
-    for number in range(versions):
-        lance.write_dataset(one_row(number), place, mode="append" if number else "create")
+    table = lance.write_dataset(one_row(0), place)
+    for number in range(1, versions):
+        table.update_config({"number": str(number)})
     return place
 
 
@@ -467,6 +471,58 @@ def s3_steps(bucket: str, options: Mapping[str, str], folder: Path) -> Iterator[
         f"{bucket}/decided.lance", SCHEMA, storage_options=options, commit_store=url
     )
     yield "Holdfast, SQLite decides", decided.append
+    if s3_servers.missing("ministack") is None:
+        with dynamodb():
+            managed = f"{bucket}/managed.lance?ddbTableName=commits".replace("s3:", "s3+ddb:")
+            lance.write_dataset(SCHEMA.empty_table(), managed, storage_options=dict(options))
+            yield (
+                "stock pylance, s3+ddb (without DynamoDB's own)",
+                lambda rows: lance.write_dataset(
+                    rows, managed, mode="append", storage_options=dict(options)
+                ),
+            )
+
+
+@contextlib.contextmanager
+def dynamodb() -> Iterator[None]:
+    """Run a DynamoDB with the table that Lance wants, and point Lance to it."""
+    server = s3_servers.start_ministack()
+    try:
+        keys = {"base_uri": ("HASH", "S"), "version": ("RANGE", "N")}
+        table = {
+            "TableName": "commits",
+            "KeySchema": [{"AttributeName": key, "KeyType": keys[key][0]} for key in keys],
+            "AttributeDefinitions": [
+                {"AttributeName": key, "AttributeType": keys[key][1]} for key in keys
+            ],
+            "BillingMode": "PAY_PER_REQUEST",
+        }
+        scope = "Credential=test/20260101/us-east-1/dynamodb/aws4_request"
+        host, port = server.endpoint.removeprefix("http://").split(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=30)
+        connection.request(
+            "POST",
+            "/",
+            json.dumps(table),
+            {
+                "X-Amz-Target": "DynamoDB_20120810.CreateTable",
+                "Content-Type": "application/x-amz-json-1.0",
+                "Authorization": f"AWS4-HMAC-SHA256 {scope}, SignedHeaders=host, Signature=none",
+            },
+        )
+        if connection.getresponse().status != http.client.OK:
+            raise SystemExit("no DynamoDB table could be made")
+        connection.close()
+        os.environ.update(
+            AWS_ENDPOINT_URL_DYNAMODB=server.endpoint,
+            DYNAMODB_ENDPOINT=server.endpoint,
+            AWS_ACCESS_KEY_ID="test",
+            AWS_SECRET_ACCESS_KEY="test",
+            AWS_DEFAULT_REGION="us-east-1",
+        )
+        yield
+    finally:
+        server.stop()
 
 
 # --- the report -------------------------------------------------------------------------------
@@ -577,7 +633,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default=",".join(SYSTEMS), help="some of " + ",".join(SYSTEMS))
     parser.add_argument("--no-threads", dest="threads", action="store_false")
     parser.add_argument("--fragments", type=numbers, default=[10, 1_000, 10_000])
-    parser.add_argument("--versions", type=numbers, default=[1_000], help="e.g. 1000,10000")
+    parser.add_argument("--versions", type=numbers, default=[10, 10_000], help="e.g. 1000,10000")
     parser.add_argument("--no-s3", dest="s3", action="store_false")
     parser.add_argument("--folder", help="where the tables go; a temporary folder unless given")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
