@@ -230,7 +230,9 @@ def sstable_level(
     Raises:
         CorruptError: it does not fit the table.
     """
+    # A column made later may have the id that the tombstone had here.
     ids = {field.id(): field.name() for field in dataset.lance_schema.fields()}
+    ids = {number: name for number, name in ids.items() if name != TOMBSTONE}
     own = dataset.schema
     fits = all(
         ids.get(columns.ids[field.name]) == field.name and own.field(field.name).type == field.type
@@ -260,6 +262,8 @@ def _ids_in(schema: pa.Schema, columns: Columns) -> dict[int, str]:
     found = {}
     for field in schema:
         number = (field.metadata or {}).get(FIELD_ID)
+        if field.name == TOMBSTONE:
+            continue  # a column made later may have its id
         if number is not None:
             found[int(number)] = field.name
         elif field.name in columns.ids:

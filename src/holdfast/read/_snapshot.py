@@ -39,7 +39,7 @@ Freshness = Literal["latest", "flushed", "base"]
 """How new rows must be: with the log, with SSTables only, or the base table alone."""
 
 FRESHNESS: tuple[Freshness, ...] = ("latest", "flushed", "base")
-TRIES = 16
+TRIES = 8
 """How often a snapshot is taken anew before a reader gives up."""
 
 T = TypeVar("T")

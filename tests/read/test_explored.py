@@ -1,0 +1,90 @@
+"""The snapshot under every schedule of a writer, upkeep and readers; and its mutants."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.testing import Violation, explore, mutate
+from read.snapshot_scenarios import Setup
+
+SNAPSHOT = "holdfast.read._snapshot"
+SCENARIOS = [
+    Setup(name="a log is flushed, merged, drained and collected", preemptions=2),
+    Setup(name="an SSTable below a log", flushed=1, logged=1, preemptions=2),
+    Setup(name="an SSTable and no log", flushed=1, logged=0),
+    Setup(name="beside a writer", flushed=1, logged=0, writes=1, preemptions=1),
+    Setup(name="two rounds beside a writer", writes=1, rounds=2, preemptions=1),
+    Setup(name="two readers", readers=2, preemptions=1),
+]
+
+
+@pytest.mark.requirement("L6", "W13")
+@pytest.mark.parametrize("setup", SCENARIOS, ids=lambda setup: setup.name)
+def test_every_schedule_reads_a_whole_prefix(setup: Setup) -> None:
+    report = explore(setup.scenario())
+    print(report)
+    assert not report.capped
+    assert report.ends
+
+
+TAKE = "    manifests = [\n        manifest\n"
+READ_BASE = "    base = source.base()\n    for manifest"
+WHOLE = "    _check_whole(manifest, unmerged, merged, base)\n"
+AGAIN = "    manifests = [source.manifest(one.shard_id) or one for one in manifests]\n"
+EARLY = """\
+    early = {
+        one: source.tail(found)
+        for one in source.shard_ids()
+        if (found := source.manifest(one)) is not None
+    }
+"""
+MUTANTS = {
+    "manifests are not read again": (
+        ("if _moved(manifest, source.manifest(manifest.shard_id)):", "if False:"),
+    ),
+    "the base is read first": (
+        (TAKE, "    early = source.base()\n" + TAKE),
+        (READ_BASE, "    base = early\n    for manifest"),
+        (WHOLE, ""),
+    ),
+    "merged SSTables still count": (("if one.generation > merged]", "]"),),
+    "a drain or flush is not noticed, and files that are gone are passed over": (
+        ("if _moved(manifest, source.manifest(manifest.shard_id)):", "if False:"),
+        (
+            "        except NotFoundError:\n            before = snapshot.record\n",
+            "        except NotFoundError:\n            return act(Snapshot(base=snapshot.base))\n",
+        ),
+    ),
+    "a log is read before its manifest": (
+        ("    tails = [source.tail(one)", AGAIN + "    tails = [early[one.shard_id]"),
+        (TAKE, EARLY + TAKE),
+    ),
+}
+WORLDS = [
+    Setup(name="mutant", logged=1, preemptions=2),
+    Setup(name="mutant", flushed=1, logged=0, preemptions=2),
+    Setup(name="mutant", flushed=1, logged=1, writes=1, preemptions=1),
+]
+
+
+@pytest.mark.mutant
+@pytest.mark.requirement("L6")
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_is_killed(name: str) -> None:
+    careless = mutate(SNAPSHOT, *MUTANTS[name])
+    for world in WORLDS:
+        try:
+            explore(
+                Setup(
+                    name=name,
+                    snapshot=careless,
+                    flushed=world.flushed,
+                    logged=world.logged,
+                    writes=world.writes,
+                    preemptions=world.preemptions,
+                ).scenario()
+            )
+        except Violation as violation:
+            print(violation)
+            return
+    pytest.fail(f"nobody noticed: {name}")
