@@ -28,6 +28,8 @@ from holdfast.errors import HoldfastError
 from holdfast.options import StorageOptions
 
 if TYPE_CHECKING:
+    from holdfast.memtable import IndexConfig
+    from holdfast.shard import PutResult, Router, Shard, Sharding, ShardWriter, ShardWriterConfig
     from holdfast.table import (
         CommitResult,
         Table,
@@ -43,10 +45,17 @@ if TYPE_CHECKING:
 __all__ = [
     "CommitResult",
     "HoldfastError",
+    "IndexConfig",
     "Lost",
     "Name",
     "Namespace",
     "ProbeReport",
+    "PutResult",
+    "Router",
+    "Shard",
+    "ShardWriter",
+    "ShardWriterConfig",
+    "Sharding",
     "StorageOptions",
     "Table",
     "TableStatus",
@@ -65,9 +74,25 @@ __all__ = [
     "write_table",
 ]
 
+# What is not in `holdfast.table`.
+_HOMES = {
+    "holdfast.memtable": {"IndexConfig"},
+    "holdfast.shard": {
+        "PutResult",
+        "Router",
+        "Shard",
+        "ShardWriter",
+        "ShardWriterConfig",
+        "Sharding",
+    },
+}
+
 
 def __getattr__(name: str) -> object:
     """Load the table's names, and Lance with them, when one is first asked for."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(home), name)
     if name in __all__:
         return getattr(importlib.import_module("holdfast.table"), name)
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
