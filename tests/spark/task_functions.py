@@ -41,3 +41,13 @@ def dies_once(given: dict[str, Any]) -> dict[str, Any]:
 
 def odd_answer(given: dict[str, Any]) -> Any:
     return {"set": {1}}
+
+
+def same_but_dies_once(number: int, marker: str) -> int:
+    """Return the number; the first worker that is asked is killed."""
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return number
+    os.kill(os.getpid(), 9)
+    return number

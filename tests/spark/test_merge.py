@@ -19,6 +19,7 @@ from holdfast.spark import _merge
 from holdfast.spark._merge import Clauses, Merge, _operation
 from holdfast.spark._merge_source import Written, grouped
 from holdfast.testing._mutants import mutate
+from spark.task_functions import same_but_dies_once
 
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string()), ("v", pa.list_(pa.float32(), 2))])
 
@@ -115,6 +116,21 @@ def test_two_key_columns(spark: Any, t: holdfast.spark.SparkTable) -> None:
     assert (done.updated, done.inserted) == (10, 0)
     done = t.merge_into(source(spark, 0, 10, "new"), on=["id", "s"])
     assert (done.updated, done.inserted) == (0, 10)
+
+
+@pytest.mark.requirement("C1")
+def test_a_worker_that_is_killed_meanwhile(
+    spark: Any, t: holdfast.spark.SparkTable, tmp_path: Path, ids: Any
+) -> None:
+    from pyspark.sql.functions import lit, udf
+
+    marker = tmp_path / "killed"
+    same = udf(same_but_dies_once, "bigint")
+    frame = source(spark, 290, 310, "new").withColumn("id", same("id", lit(str(marker))))
+    assert t.merge_into(frame, on="id").rows == 20
+    assert marker.exists()
+    assert ids(t.uri) == Counter(range(310))
+    assert t.status().version == 5
 
 
 # What is refused changes nothing

@@ -13,12 +13,7 @@ from holdfast.spark._tasks import run_tasks
 
 
 def run(spark: Any, task: str, *inputs: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
-    return run_tasks(spark, f"task_functions:{task}", inputs, description="a test", **options)
-
-
-@pytest.fixture(autouse=True)
-def importable(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    return run_tasks(spark, f"spark.task_functions:{task}", inputs, description="a test", **options)
 
 
 def test_answers_come_in_the_order_of_the_inputs(spark: Any) -> None:
@@ -40,7 +35,7 @@ def test_jobs_are_described_and_the_description_is_put_back(spark: Any) -> None:
     context.setJobDescription("mine")
     tracker = context.statusTracker()
     before = set(tracker.getJobIdsForGroup(None))
-    run_tasks(spark, "task_functions:square", [{"n": 1}], description="holdfast: squares")
+    run_tasks(spark, "spark.task_functions:square", [{"n": 1}], description="holdfast: squares")
     assert context.getLocalProperty("spark.job.description") == "mine"
     context.setJobDescription(None)
     store = spark._jsparkSession.sparkContext().statusStore()
@@ -92,7 +87,7 @@ def test_inputs_are_in_no_plan(spark: Any, capsys: pytest.CaptureFixture[str]) -
     register(spark, TaskSource)
     frame = (
         spark.read.format(SOURCE)
-        .option("task", "task_functions:square")
+        .option("task", "spark.task_functions:square")
         .option("secretInputs", '["{\\"key\\": \\"hunter2\\"}"]')
         .load()
     )
