@@ -111,9 +111,11 @@ def _created(place: Place, frame: StructType, given: Given) -> Table:
             commit_store=place.commit_store,
             storage_options=place.storage,
         )
-    except AlreadyExistsError:
-        # Another job was first. A plain Lance table raises anew, with what to do.
-        return place.table()
+    except AlreadyExistsError as error:
+        try:
+            return place.table()  # another job was first
+        except NotFoundError:
+            raise error from None  # a plain Lance table: it says what to do
 
 
 def _key_of(schema: pa.Schema) -> list[str]:
