@@ -80,6 +80,7 @@ class MemTable:
         self.row_count = 0
         self.batch_count = 0
         self.byte_count = 0
+        self.first_position = 0
         self.last_position = 0
 
     def add(self, batches: Sequence[pa.RecordBatch], position: int, *, puts: int = 1) -> None:
@@ -99,6 +100,7 @@ class MemTable:
             self.row_count += rows
             self.batch_count += puts
             self.byte_count += size
+            self.first_position = self.first_position or position
             self.last_position = position
             if self._waiting_rows > self._deferred_rows:
                 self._catch_up()

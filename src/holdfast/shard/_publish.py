@@ -9,7 +9,9 @@ from holdfast.formats._shard_manifest import ShardManifest, SsTable
 from holdfast.wal import ShardManifests
 
 
-def publish(manifests: ShardManifests, epoch: int, table: SsTable, position: int) -> ShardManifest:
+def publish(
+    manifests: ShardManifests, epoch: int, table: SsTable, position: int, first: int
+) -> ShardManifest:
     """Make an SSTable part of its shard; safe to repeat.
 
     Args:
@@ -17,19 +19,21 @@ def publish(manifests: ShardManifests, epoch: int, table: SsTable, position: int
         epoch: the writer's.
         table: the SSTable, complete and durable.
         position: the last log entry whose rows it holds.
+        first: the first one.
 
     Raises:
         FencedError: another writer owns the shard.
-        PoisonedError: `flush_log` took the generation for a part of these rows.
+        PoisonedError: `flush_log` flushed a part of these rows, or numbered them otherwise.
         CorruptError: an earlier generation is missing.
         CommitUnknownError: the outcome could not be learnt; publish again.
         Other errors: as for `ShardManifests.update`.
     """
 
     def change(current: ShardManifest) -> ShardManifest:
-        if current.current_generation > table.generation:
-            if current.replay_after >= position:
-                return current  # it was us, unanswered; or `flush_log` has flushed all of it
+        taken = current.current_generation > table.generation
+        if taken and current.replay_after >= position:
+            return current  # it was us, unanswered; or `flush_log` has flushed all of it
+        if taken or current.replay_after >= first:
             raise PoisonedError(
                 "somebody flushed a part of this writer's log, so its generations are numbered "
                 "anew: open the shard again, nothing is lost",

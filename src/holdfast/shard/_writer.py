@@ -655,7 +655,7 @@ class ShardWriter(Handle):
                 self._base, self.shard_id, table.generation, table.newest_rows()
             )
         written = generation.written
-        publish(self._manifests, self.epoch, written, table.last_position)
+        publish(self._manifests, self.epoch, written, table.last_position, table.first_position)
         self._memtables().flushed(generation)
         self._budget.give(generation.size)
         elapsed = self._clock.elapsed() - begun

@@ -1,0 +1,197 @@
+"""Upkeep under every schedule, and each of its safeguards taken out in turn."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+
+from holdfast.testing import Violation, explore, mutate
+from lsm.world import (
+    Code,
+    Lsm,
+    flush,
+    flush_and_merge,
+    flush_singly,
+    merge,
+    read,
+    recorded,
+    vacuum,
+    zombie,
+)
+
+pytestmark = [pytest.mark.requirement("W13"), pytest.mark.requirement("L12")]
+
+TWO = (("a",), ("b",))
+MAX_STATES = int(os.environ.get("HOLDFAST_LSM_STATES", "1200"))
+
+SCENARIOS = [
+    Lsm(name="two mergers", actors={"m1": merge, "m2": merge}, flushed=TWO, log=(), crashes=1),
+    Lsm(name="two flushes", actors={"f1": flush, "f2": flush_singly}, crashes=1),
+    Lsm(
+        name="a flush and a merger", actors={"f": flush, "m": merge}, flushed=(("a",),), log=("b",)
+    ),
+    Lsm(
+        name="a merger, vacuum and a reader",
+        actors={"m": merge, "v": vacuum, "r": read},
+        flushed=(("a",),),
+        log=("b",),
+        preemptions=2,
+    ),
+    Lsm(name="flush, vacuum and a reader", actors={"f": flush, "v": vacuum, "r": read}),
+    Lsm(
+        name="a live writer and a flush",
+        actors={"z": zombie, "f": flush_singly},
+        log=("a", "b", "c"),
+        crashes=1,
+    ),
+    Lsm(
+        name="a live writer and vacuum",
+        actors={"z": zombie, "f": flush, "v": vacuum},
+        log=("a", "b", "c"),
+    ),
+    Lsm(name="all of it", actors={"f": flush_and_merge, "m": merge, "v": vacuum}, preemptions=1),
+    Lsm(
+        name="answers get lost", actors={"m": flush_and_merge, "f": flush}, faults=1, preemptions=1
+    ),
+    Lsm(
+        name="commit store",
+        actors={"m1": flush_and_merge, "m2": flush_and_merge},
+        make=recorded,
+        honest=False,
+        preemptions=1,
+        crashes=1,
+    ),
+]
+
+
+@pytest.mark.parametrize("setup", SCENARIOS, ids=lambda one: one.name)
+def test_every_mark_is_read_once_in_every_state(setup: Lsm) -> None:
+    report = explore(setup.scenario(), max_states=MAX_STATES)
+    print(report)
+    assert report.states > 50
+
+
+class Mutant(NamedTuple):
+    name: str
+    scenario: str
+    code: Any
+
+
+COMPACT = "holdfast.upkeep._compact_lsm"
+FLUSH = "holdfast.upkeep._flush_log"
+VACUUM = "holdfast.upkeep._vacuum_log"
+
+MUTANTS = [
+    Mutant("marker after commit", "two mergers", lambda: Code(mark_after=True)),
+    Mutant(
+        "no marker",
+        "two mergers",
+        lambda: Code(
+            compact=mutate(
+                COMPACT,
+                ("return mark_merged(manifest, marked, after=before)", "return manifest"),
+                ("tries >= TRIES + len(done)", "tries >= 4"),
+            )
+        ),
+    ),
+    Mutant(
+        "drain before commit",
+        "two mergers",
+        lambda: Code(
+            compact=mutate(
+                COMPACT,
+                (
+                    "counts = _merge_once(table, shard_id, part)",
+                    "drain(manifests, part[-1].generation); counts = _merge_once(table, shard_id, part)",  # noqa: E501
+                ),
+            )
+        ),
+    ),
+    Mutant(
+        "drain what is not merged",
+        "a flush and a merger",
+        lambda: Code(
+            compact=mutate(
+                COMPACT, ("drained=drain(manifests, merged)", "drained=drain(manifests, 99)")
+            )
+        ),
+    ),
+    Mutant(
+        "no re-check of cursor and generation",
+        "two flushes",
+        lambda: Code(flush=mutate(FLUSH, ("if moved:", "if False:"))),
+    ),
+    Mutant(
+        "a cursor beyond what is in the SSTable",
+        "two flushes",
+        lambda: Code(
+            flush=mutate(
+                FLUSH,
+                ("            replay_after=position,", "            replay_after=position + 1,"),
+            )
+        ),
+    ),
+    Mutant(
+        "SSTables go that may still be published",
+        "a live writer and vacuum",
+        lambda: Code(
+            vacuum=mutate(
+                VACUUM, ("taken = generation < manifest.current_generation", "taken = True")
+            )
+        ),
+    ),
+    Mutant(
+        "SSTables go that are named",
+        "a merger, vacuum and a reader",
+        lambda: Code(
+            vacuum=mutate(
+                VACUUM,
+                (
+                    "return taken and name not in {one.path for one in manifest.sstables}",
+                    "return taken",
+                ),
+            )
+        ),
+    ),
+    Mutant(
+        "a writer takes another's generation for its own",
+        "a live writer and a flush",
+        lambda: Code(
+            publish=mutate(
+                "holdfast.shard._publish",
+                ("if taken and current.replay_after >= position:", "if taken:"),
+            )
+        ),
+    ),
+    Mutant(
+        "a writer does not look where its rows begin",
+        "a live writer and vacuum",
+        lambda: Code(
+            publish=mutate(
+                "holdfast.shard._publish",
+                ("if taken or current.replay_after >= first:", "if taken:"),
+            )
+        ),
+    ),
+    Mutant(
+        "entries go that are not flushed",
+        "flush, vacuum and a reader",
+        lambda: Code(
+            collect=mutate(
+                "holdfast.wal._collect",
+                ("log, manifest.replay_after, manifest.version", "log, 99, manifest.version"),
+            )
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.name)
+def test_a_safeguard_taken_out_is_noticed(mutant: Mutant) -> None:
+    setup = next(one for one in SCENARIOS if one.name == mutant.scenario)
+    with pytest.raises(Violation) as found:
+        explore(replace(setup, code=mutant.code()).scenario(), max_states=30_000)
+    print(found.value)

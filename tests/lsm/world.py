@@ -1,0 +1,404 @@
+"""Worlds in which flushes, merges, drains, collections, readers and a slow writer meet.
+
+Rows are marks; the table has no key, so a mark that is lost or doubled anywhere shows. The
+log, the shard's manifests, `flush_parts`, `merge_shard` with its marker, `drain`, `publish`,
+`collect_log`, the choice of SSTables to delete and `take_snapshot` are the production code.
+Only Lance is a model: an SSTable is one object that lists marks, a base version is a manifest
+whose data files are marks.
+
+What must hold in every state: a fresh reader finds every acknowledged mark exactly once.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+
+import holdfast.shard._publish
+import holdfast.upkeep._compact_lsm
+import holdfast.upkeep._flush_log
+import holdfast.upkeep._vacuum_log
+import holdfast.wal._collect
+from holdfast.commits._versions import Versions
+from holdfast.errors import (
+    CommitUnknownError,
+    ConflictError,
+    HoldfastError,
+    NotFoundError,
+    PermissionDeniedError,
+    PoisonedError,
+    UnavailableError,
+)
+from holdfast.formats import version_name
+from holdfast.formats._entry import draft_entry
+from holdfast.formats._mem_wal_details import (
+    DETAILS_TYPE,
+    MEM_WAL_INDEX,
+    MemWalDetails,
+    encode_details,
+    read_details,
+)
+from holdfast.formats._mem_wal_details import _classes as index_classes
+from holdfast.formats._protobuf import FOOTER, LENGTH, MAGIC, message_classes, read_section
+from holdfast.formats._shard_manifest import ShardManifest, SsTable, encode_shard_manifest
+from holdfast.formats._sstable import sstable_path
+from holdfast.formats._wal_names import entry_name, shard_manifest_name
+from holdfast.read._snapshot import BaseVersion, take_snapshot
+from holdfast.read._source import Shards
+from holdfast.testing import (
+    CountedIds,
+    Scenario,
+    SimulatedCommitStore,
+    SimulatedStore,
+    State,
+    StillClock,
+    World,
+)
+from holdfast.upkeep._leftovers import Ground
+from holdfast.wal import ShardManifests, WalTailer
+from model.commit_scenarios import Maker, conditional, recorded
+
+SHARD = "00000000-0000-4000-8000-000000000001"
+EMPTY = LENGTH.pack(0)
+HONEST = (
+    CommitUnknownError,
+    ConflictError,
+    PermissionDeniedError,
+    PoisonedError,
+    UnavailableError,
+)
+
+_CLASSES = message_classes(
+    "lsm.world",
+    {
+        "DataFile": (("path", 1, "string"),),
+        "Fragment": (("id", 1, "uint64"), ("files", 2, "*<DataFile")),
+        "Manifest": (
+            ("fragments", 2, "*<Fragment"),
+            ("version", 3, "uint64"),
+            ("index_section", 6, "uint64"),
+            ("config", 16, "{}"),
+        ),
+    },
+)
+
+
+def base_bytes(
+    version: int, marks: Sequence[str], details: MemWalDetails, config: Mapping[str, str]
+) -> bytes:
+    """Return a base version whose data files are marks."""
+    section: Any = index_classes()["IndexSection"]()
+    index = section.indices.add(name=MEM_WAL_INDEX)
+    index.details.type_url = DETAILS_TYPE
+    index.details.value = encode_details(details)
+    listed = section.SerializeToString(deterministic=True)
+    message: Any = _CLASSES["Manifest"]()
+    for number, mark in enumerate(marks):
+        message.fragments.add(id=number).files.add(path=mark)
+    message.version = version
+    message.index_section = 0
+    message.config.update(config)
+    body = message.SerializeToString(deterministic=True)
+    start = LENGTH.size + len(listed)
+    return b"".join(
+        (
+            LENGTH.pack(len(listed)),
+            listed,
+            LENGTH.pack(len(body)),
+            body,
+            FOOTER.pack(start, 0, 2, MAGIC),
+        )
+    )
+
+
+def read_marks(body: bytes) -> tuple[list[str], Mapping[str, str]]:
+    start = FOOTER.unpack_from(body, len(body) - FOOTER.size)[0]
+    message: Any = read_section(body, start, _CLASSES["Manifest"])[0]
+    return [file.path for part in message.fragments for file in part.files], dict(message.config)
+
+
+@functools.cache
+def entry_bytes(position: int, mark: str) -> bytes:
+    batch = pa.RecordBatch.from_pydict({"mark": [mark], "_tombstone": [False]})
+    draft = draft_entry([batch], shard_id=SHARD, epoch=1, writer="w")
+    return draft.stamp(position=position, sequence=position, token=f"hf-{position:032x}")
+
+
+def marks_of(entries: Sequence[Any]) -> list[str]:
+    return [mark for one in entries for batch in one.batches for mark in batch["mark"].to_pylist()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """The modules under test; a mutant takes the place of one."""
+
+    compact: Any = holdfast.upkeep._compact_lsm
+    flush: Any = holdfast.upkeep._flush_log
+    vacuum: Any = holdfast.upkeep._vacuum_log
+    publish: Any = holdfast.shard._publish
+    collect: Any = holdfast.wal._collect
+    snapshot: Callable[..., Any] = take_snapshot
+    mark_after: bool = False
+
+
+class Hands:
+    """One process: its ports and what it can do."""
+
+    def __init__(self, setup: Lsm, store: Any, commits: Any, owner: int) -> None:
+        self.code = setup.code
+        self.store = store
+        self.ids = CountedIds(owner)
+        self.arbiter = setup.make(store, commits, self.ids)
+        self.owner = owner
+        self._folders = 0
+
+    @property
+    def manifests(self) -> ShardManifests:
+        return ShardManifests(self.store, self.arbiter, SHARD, clock=StillClock(), ids=self.ids)
+
+    def write(self, generation: int, marks: Sequence[str]) -> SsTable:
+        self._folders += 1
+        folder = f"{self.owner:04x}{self._folders:04x}_gen_{generation}"
+        self.store.put(f"{sstable_path(SHARD, folder)}/rows", json.dumps(marks).encode())
+        return SsTable(generation=generation, path=folder, physical_rows=len(marks))
+
+    def rows(self, table: SsTable) -> list[str]:
+        found: list[str] = json.loads(self.store.get(f"{sstable_path(SHARD, table.path)}/rows"))
+        return found
+
+    def newest(self) -> tuple[int, bytes]:
+        number, newest = 1, self.arbiter.read(version_name(1))
+        assert newest is not None
+        while (body := self.arbiter.read(version_name(number + 1))) is not None:
+            number, newest = number + 1, body
+        return number, newest
+
+    def base(self) -> BaseVersion:
+        number, body = self.newest()
+        details = read_details(body)
+        assert details is not None
+        return BaseVersion(version=number, compacted=details.compacted, dataset=read_marks(body)[0])
+
+    def flush(self, rows: int = 100) -> None:
+        tailer = WalTailer(self.store, self.arbiter, SHARD, clock=StillClock())
+
+        def write(generation: int, part: Any) -> SsTable:
+            return self.write(generation, marks_of(part.entries))
+
+        for _ in self.code.flush.flush_parts(self.manifests, tailer, write, rows=rows):
+            pass
+
+    def merge(self) -> None:
+        self.code.compact.merge_shard(ModelBase(self), self.manifests, SHARD, rows=1)
+
+    def publish(self, *tables: tuple[int, Sequence[str], int, int]) -> None:
+        """Publish MemTables, as a writer that replayed the log long ago."""
+        manifests = self.manifests
+        for generation, marks, first, last in tables:
+            self.code.publish.publish(manifests, 1, self.write(generation, marks), last, first)
+
+    def vacuum(self) -> None:
+        self.code.collect.collect_log(
+            self.store, self.arbiter, SHARD, confirm=True, clock=StillClock(), ids=self.ids
+        )
+        objects = {info.path: info for info in self.store.list("_mem_wal")}
+        ground = Ground(
+            store=self.store,
+            arbiter=self.arbiter,
+            records=None,
+            now=0.0,
+            grace=timedelta(seconds=-1),
+            objects=objects,
+        )
+        found = [info.path for info, _ in self.code.vacuum.find_sstables(ground)]
+        if found:
+            self.code.vacuum.take_sstables(ground, found)
+
+    def read(self) -> list[str]:
+        """Return all rows, as a reader that tries again when files vanish."""
+        for _ in range(4):
+            taken = self.code.snapshot(Shards(self.store, self.arbiter, self.base))
+            found = list(taken.base.dataset)
+            try:
+                for shard in taken.shards:
+                    found += [mark for one in shard.sstables for mark in self.rows(one)]
+                    found += marks_of(shard.entries)
+            except NotFoundError:
+                continue
+            return found
+        raise ConflictError("files vanished each time")
+
+
+class ModelBase:
+    """The base table, Lance being a model; its marker is the production edit."""
+
+    def __init__(self, hands: Hands) -> None:
+        self._hands = hands
+
+    def merged(self, shard_id: str) -> int:
+        return self._hands.base().compacted.get(shard_id, 0)
+
+    def begin(self, shard_id: str, sstables: Sequence[SsTable]) -> ModelPass | None:
+        hands = self._hands
+        number, body = hands.newest()
+        details = read_details(body)
+        assert details is not None
+        if details.compacted.get(shard_id, 0) + 1 != sstables[0].generation:
+            return None
+        try:
+            new = [mark for one in sstables for mark in hands.rows(one)]
+        except NotFoundError:
+            return None
+        return ModelPass(hands, number, body, new, sstables)
+
+
+class ModelPass:
+    def __init__(
+        self,
+        hands: Hands,
+        number: int,
+        body: bytes,
+        new: Sequence[str],
+        sstables: Sequence[SsTable],
+    ) -> None:
+        self._hands = hands
+        self._number = number
+        self._body = body
+        self._new = new
+        self._sstables = sstables
+
+    def commit(self) -> tuple[int, int] | None:
+        hands = self._hands
+        edit = hands.code.compact.only_after(self._number, SHARD, self._sstables)
+        if hands.code.mark_after:
+            self._create(self._number + 1, self._body, self._new, None)
+            later = hands.arbiter.read(version_name(self._number + 1))
+            edit = hands.code.compact.only_after(self._number + 1, SHARD, self._sstables)
+            self._create(self._number + 2, later, (), edit)
+        else:
+            self._create(self._number + 1, self._body, self._new, edit)
+        return len(self._new), 0
+
+    def _create(self, version: int, below: bytes | None, new: Sequence[str], edit: Any) -> None:
+        hands = self._hands
+        assert below is not None
+        marks, config = read_marks(below)
+        details = read_details(below)
+        assert details is not None
+        staged = f"{version_name(version).path}-{hands.ids.token()}"
+        hands.store.put(staged, base_bytes(version, [*marks, *new], details, config))
+        request = {"version": version, "manifest_path": staged, "naming_scheme": "V2"}
+        versions = Versions(hands.store, hands.arbiter, "", hands.ids)
+        versions.create(request, synced=True, edit=edit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lsm:
+    """One row of the table of scenarios."""
+
+    name: str
+    actors: Mapping[str, Callable[[Hands, World], None]]
+    make: Maker = conditional
+    honest: bool = True
+    log: Sequence[str] = ("a", "b")
+    flushed: Sequence[Sequence[str]] = ()
+    faults: int = 0
+    crashes: int = 0
+    preemptions: int | None = 2
+    code: Code = field(default_factory=Code)
+
+    def scenario(self) -> Scenario:
+        return Scenario(name=self.name, build=self.build, check=self.check)
+
+    @property
+    def marks(self) -> list[str]:
+        return sorted([*(mark for one in self.flushed for mark in one), *self.log])
+
+    def build(self) -> World:
+        world = World(
+            honest=self.honest,
+            faults=self.faults,
+            crashes=self.crashes,
+            preemptions=self.preemptions,
+        )
+        self._create(world.state)
+        for number, (name, act) in enumerate(self.actors.items(), 1):
+            hands = Hands(self, world.store(), world.commit_store(), number)
+            world.add(name, functools.partial(act, hands, world))
+        return world
+
+    def _create(self, state: State) -> None:
+        """Decide base version 1, the shard's manifest and its log before anybody moves."""
+        hands = Hands(self, SimulatedStore(state.apply), SimulatedCommitStore(state.apply), 77)
+        token = hands.ids.token()
+        body = base_bytes(1, (), MemWalDetails(), {"holdfast.token": token})
+        hands.arbiter.decide(version_name(1), body, token)
+        gone = len(self.flushed)
+        tables = tuple(hands.write(n, marks) for n, marks in enumerate(self.flushed, 1))
+        manifest = ShardManifest(
+            shard_id=SHARD,
+            version=1,
+            writer_epoch=1,
+            replay_after=gone,
+            current_generation=gone + 1,
+            sstables=tables,
+            token=(token := hands.ids.token()),
+        )
+        hands.arbiter.decide(shard_manifest_name(SHARD, 1), encode_shard_manifest(manifest), token)
+        every = [*(one[0] for one in self.flushed), *self.log]
+        for position, mark in enumerate(every, 1):
+            token = f"hf-{position:032x}"
+            hands.arbiter.decide(entry_name(SHARD, position), entry_bytes(position, mark), token)
+
+    def check(self, world: World, state: State) -> str | None:
+        for actor in world.actors:
+            if actor.error and not isinstance(actor.error, HONEST):
+                return f"STOPPED: {actor.name}: {type(actor.error).__name__}: {actor.error}"
+        for kind, found in world.acknowledged:
+            if kind == "read" and found != tuple(self.marks):
+                return f"READ {found} instead of {self.marks}"
+        hands = Hands(self, SimulatedStore(state.apply), SimulatedCommitStore(state.apply), 99)
+        try:
+            seen = sorted(hands.read())
+        except HoldfastError as error:
+            return f"unreadable: {type(error).__name__}: {error}"
+        return None if seen == self.marks else f"WRONG: {seen} instead of {self.marks}"
+
+
+def flush(hands: Hands, _world: World) -> None:
+    hands.flush()
+
+
+def flush_singly(hands: Hands, _world: World) -> None:
+    hands.flush(rows=1)
+
+
+def merge(hands: Hands, _world: World) -> None:
+    hands.merge()
+
+
+def flush_and_merge(hands: Hands, _world: World) -> None:
+    hands.flush()
+    hands.merge()
+
+
+def vacuum(hands: Hands, _world: World) -> None:
+    hands.vacuum()
+
+
+def read(hands: Hands, world: World) -> None:
+    world.acknowledge("read", tuple(sorted(hands.read())))
+
+
+def zombie(hands: Hands, _world: World) -> None:
+    """A live writer of the same epoch: two MemTables, of the entries a and b, and of c."""
+    hands.publish((1, ["a", "b"], 1, 2), (2, ["c"], 3, 3))
+
+
+__all__ = ["Code", "Lsm", "conditional", "recorded"]
