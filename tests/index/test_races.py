@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +17,7 @@ from holdfast.errors import ConflictError, CorruptError, InvalidInputError, NotF
 from holdfast.formats import BuildRecord, TaskManifest, decode_task, encode_index_record, task_name
 from holdfast.index._indexes import Indexes
 from holdfast.index._task import TaskDone
-from index.corpus import SCHEMA, assert_equal_to_stock, make_table, queries, rows, stock_copy
+from index.corpus import SCHEMA, assert_equal_to_stock, make_table, rows, stock_copy
 
 Deed = Callable[[holdfast.Table], object]
 
@@ -259,40 +258,6 @@ def test_a_repeated_task_with_other_parts_does_not_count_twice(tmp_path: Path) -
     assert late.reused
     assert_equal_to_stock(table.dataset(), stock_copy(table, tmp_path, with_position=True))
     assert not table.finalize_index(record.build_id).applied
-
-
-@pytest.mark.requirement("F9")
-def test_eight_rounds_of_three_finalizers_in_threads(tmp_path: Path) -> None:
-    for number in range(8):
-        uri = tmp_path / f"t{number}"
-        table = make_table(uri, fragments=3, size=30)
-        _, record = built(table)
-        results: list[Any] = []
-        errors: list[BaseException] = []
-        barrier = threading.Barrier(3)
-
-        def finalize(
-            uri: Path = uri, build_id: str = record.build_id, barrier: Any = barrier
-        ) -> None:
-            mine = holdfast.open_table(uri)
-            barrier.wait()
-            try:
-                results.append(mine.finalize_index(build_id))  # noqa: B023
-            except BaseException as error:  # noqa: BLE001
-                errors.append(error)  # noqa: B023
-
-        threads = [threading.Thread(target=finalize) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert errors == []
-        assert sum(result.applied for result in results) == 1
-        only = {name: query for name, query in queries().items() if name in {"match", "slop"}}
-        assert only
-        (info,) = table.indexes()
-        assert (info.partitions, info.uncovered) == (3, 0)
-    assert_equal_to_stock(table.dataset(), stock_copy(table, tmp_path, with_position=True))
 
 
 def test_a_later_commit_replaced_the_index(tmp_path: Path) -> None:

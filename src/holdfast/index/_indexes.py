@@ -51,7 +51,7 @@ class Indexes:
     def __init__(self, versions: Versions, options: Mapping[str, str], ground: Ground) -> None:
         self._versions = versions
         self._options = options
-        self._ground = ground
+        self._ground = self.ground = ground
         self._commits = TableCommits(versions, options)
         self._builder = LanceBuilder(ground, versions.location, options, self._open)
 

@@ -166,6 +166,26 @@ OPTIONS: tuple[Option, ...] = (
         help="Read only rows that meet this condition, in Lance's SQL: `id < 5`.",
     ),
     Option(
+        name="searchColumn",
+        use=Use.READ,
+        parse=_text,
+        help="Search this text column: the load then has the rows that match `searchQuery` "
+        "best, with their `_score`. `filter` narrows the search down.",
+    ),
+    Option(
+        name="searchQuery",
+        use=Use.READ,
+        parse=_text,
+        help='What to look for: `storm AND harbour`, `"old town"`, `harbor~1`; see '
+        "[full-text search](../how-to/full-text.md).",
+    ),
+    Option(
+        name="searchLimit",
+        use=Use.READ,
+        parse=_number(1),
+        help="At most so many rows of a search. Default 100.",
+    ),
+    Option(
         name="fragmentsPerPartition",
         use=_READS,
         parse=_number(1),
@@ -307,6 +327,10 @@ def _known(key: str, use: Use) -> Option:
 def _check_together(values: Mapping[str, Any]) -> None:  # Any: see `Option.parse`
     if ("txnAppId" in values) != ("txnVersion" in values):
         raise InvalidInputError("txnAppId and txnVersion come together: give both or neither")
+    if ("searchColumn" in values) != ("searchQuery" in values):
+        raise InvalidInputError("searchColumn and searchQuery come together: give both or neither")
+    if "searchLimit" in values and "searchColumn" not in values:
+        raise InvalidInputError("searchLimit is for a search: give searchColumn and searchQuery")
     asked = [name for name in ("versionAsOf", "timestampAsOf", "tag") if name in values]
     if len(asked) > 1:
         raise InvalidInputError("a load reads one version: keep one of " + ", ".join(asked))

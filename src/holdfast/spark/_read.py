@@ -23,6 +23,7 @@ from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.options import suggestion
 from holdfast.spark._options import Given, Use, parse
 from holdfast.spark._place import Place
+from holdfast.spark._search import SearchPart, is_search, read_search, with_score
 from holdfast.spark._types import batches_for_spark, check_readable, spark_schema
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def schema_of(options: Mapping[str, str]) -> StructType:
     given = parse_reading(options)
     with Place.of(given).opened() as table:
         dataset = table.dataset(version_of(table, given))
-        return spark_schema(dataset.schema, given.get("columns"))
+        return spark_schema(with_score(dataset.schema, given), given.get("columns"))
 
 
 def parse_reading(options: Mapping[str, str]) -> Given:
@@ -126,8 +127,10 @@ class BatchReader(DataSourceReader):
         with self._place.opened() as table:
             version = version_of(table, self._given)
             dataset = table.dataset(version)
-            check_readable(self._schema, dataset.schema)
+            check_readable(self._schema, with_score(dataset.schema, self._given))
             self._check_filter(dataset)
+            if is_search(self._given):
+                return [SearchPart(version)]
             pieces = (
                 Piece(version, fragment.fragment_id, _bytes_of(fragment))
                 for fragment in dataset.get_fragments()
@@ -136,6 +139,8 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
+        if isinstance(partition, SearchPart):
+            return read_search(self._place, partition, self._schema, self._given)
         return read_part(self._place, partition, self._schema, self._given.get("filter"))
 
     def _check_filter(self, dataset: Any) -> None:  # noqa: ANN401 - untyped pylance

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from pyspark.sql import functions as f
 
@@ -23,8 +23,11 @@ from holdfast._ids import RandomIds
 from holdfast.commits._history import TableStatus, VersionInfo
 from holdfast.errors import InvalidInputError
 from holdfast.formats import temporary_path
+from holdfast.index._progress import Watch
+from holdfast.index._results import IndexResult
 from holdfast.options import StorageOptions
 from holdfast.spark._compact import CompactResult, compact
+from holdfast.spark._index import SparkBuilds
 from holdfast.spark._merge import (
     TRIES,
     Clauses,
@@ -274,6 +277,70 @@ class SparkTable:
             HoldfastError: as for `Table.vacuum`.
         """
         return self._table.vacuum(what=what, grace=grace, confirm=confirm)
+
+    def create_index(
+        self,
+        column: str,
+        kind: Literal["fts"] = "fts",
+        *,
+        name: str | None = None,
+        replace: bool = False,
+        memory_mb: int | None = None,
+        tasks: int | None = None,
+        progress: Watch | None = None,
+        **parameters: Any,  # noqa: ANN401 - Lance's own names, checked
+    ) -> IndexResult:
+        """Index a text column for search, built by Spark; see `Table.create_index`.
+
+        Safe to repeat: tasks that had finished are not built again, whatever was killed.
+
+        Args:
+            column: a column of text, or of lists of text.
+            kind: full text.
+            name: the index's name; `COLUMN_idx` unless told.
+            replace: let it take the place of an index with other parameters.
+            memory_mb: what a task may build with, in MiB; Lance chooses unless told.
+            tasks: how many; as many as Spark runs at once unless told.
+            progress: is called as stages get on.
+            parameters: how text becomes words, by Lance's names.
+
+        Raises:
+            HoldfastError: as for `Table.create_index`, or Spark's job failed; call it again.
+        """
+        if kind != "fts":
+            raise InvalidInputError("kind is 'fts'", kind=repr(kind))
+        return self._builds().create(
+            column,
+            name=name,
+            replace=replace,
+            memory_mb=memory_mb,
+            tasks=tasks,
+            watch=progress,
+            parameters=parameters,
+        )
+
+    def refresh_index(
+        self,
+        name: str,
+        *,
+        memory_mb: int | None = None,
+        tasks: int | None = None,
+        progress: Watch | None = None,
+    ) -> IndexResult:
+        """Index what was added since, built by Spark; see `Table.refresh_index`.
+
+        Raises:
+            HoldfastError: as for `Table.refresh_index`, or Spark's job failed; call it again.
+        """
+        return self._builds().refresh(name, memory_mb=memory_mb, tasks=tasks, watch=progress)
+
+    def _builds(self) -> SparkBuilds:
+        return SparkBuilds(
+            spark=self._spark,
+            table=self._table,
+            options=dict(self._options),
+            commit_store=self._commit_store,
+        )
 
     def snapshot_view(self, name: str, version: int | None = None) -> ViewResult:
         """Make a temporary view of one version, for SQL; it shows that version for ever.
