@@ -12,6 +12,7 @@ import pytest
 
 from commits.table_worker import Place, rows
 from holdfast.arbiter import RecordedDecisions
+from holdfast.errors import UnavailableError
 from holdfast.formats import version_of
 from holdfast.table import Table
 
@@ -105,3 +106,21 @@ def test_files_are_durable_before_they_are_shown(place: Place, disk: Disk, opera
         files = [path for path in made if os.path.dirname(path) == folder]  # noqa: PTH120
         named = len(synced) - synced[::-1].index(folder)  # the folder's last fsync
         assert all(synced.index(path) < named for path in files)
+
+
+@pytest.mark.requirement("C1")
+def test_data_that_cannot_be_made_durable_is_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The data is synced while Lance commits; the hook waits for it, and hears how it went."""
+    table = Place(uri=str(tmp_path / "t.lance")).create()
+
+    def broken(*_: object) -> None:
+        raise UnavailableError("the disk is broken")
+
+    monkeypatch.setattr("holdfast.commits._versions.Versions.sync", broken)
+    with pytest.raises(UnavailableError, match="the disk is broken"):
+        table.append(rows(1), txn="once")
+    monkeypatch.undo()
+    assert table.dataset().version == 1
+    assert table.append(rows(1), txn="once").applied

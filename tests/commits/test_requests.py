@@ -1,0 +1,55 @@
+"""What one append asks of an S3 server, beside stock pylance; counted, lest it creep up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import lance
+import pytest
+
+import holdfast
+from commits.table_worker import SCHEMA, rows, set_up
+from holdfast.testing import FaultyS3Process
+
+COMMITS = 4
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[FaultyS3Process]:
+    with FaultyS3Process() as server:
+        yield server
+
+
+def cost(server: FaultyS3Process, append: Callable[[], object]) -> tuple[float, float]:
+    """Return requests and bytes, both ways, of one append to a table that is warm."""
+    append()
+    server.control.clear_requests()
+    for _ in range(COMMITS):
+        append()
+    totals = server.control.totals().values()
+    sent = sum(total.received_bytes + total.sent_bytes for total in totals)
+    return sum(total.requests for total in totals) / COMMITS, sent / COMMITS
+
+
+@pytest.mark.parametrize(("arbiter", "more"), [("conditional put", 4), ("commit store", 6)])
+def test_requests_of_an_append_beside_stock(
+    s3: FaultyS3Process, tmp_path: Path, arbiter: str, more: int
+) -> None:
+    options = dict(s3.storage_options())
+    plain = s3.url("lake", f"{tmp_path.name}/stock.lance")
+    lance.write_dataset(SCHEMA.empty_table(), plain, storage_options=options)
+    stock, stock_bytes = cost(
+        s3, lambda: lance.write_dataset(rows(1), plain, mode="append", storage_options=options)
+    )
+    url = set_up(f"sqlite:///{tmp_path}/decisions.db?single_host=true")
+    table = holdfast.create_table(
+        s3.url("lake", f"{tmp_path.name}/ours.lance"),
+        SCHEMA,
+        commit_store=url if arbiter == "commit store" else None,
+        storage_options=options,
+    )
+    ours, our_bytes = cost(s3, lambda: table.append(rows(1)))
+    print(f"requests {ours} (stock {stock}), bytes {our_bytes:.0f} (stock {stock_bytes:.0f})")
+    assert ours <= stock + more
+    assert our_bytes <= 2 * stock_bytes
