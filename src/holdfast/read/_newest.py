@@ -26,6 +26,7 @@ _DENSE = 8
 _SMALL_TABLE = 1 << 20
 _LARGEST_TABLE = 1 << 25
 _KEY = "holdfast.key"
+_READ_AHEAD = 4  # batches that wait while others are compared
 
 
 class KeySet(Protocol):
@@ -217,9 +218,12 @@ class _Others:
                 yield _keyed(batch, keys)
 
         reader = pa.RecordBatchReader.from_batches(keyed.schema, all_keyed())
-        wanted = ~pc.field(_KEY).isin(self._keys)
+        key = keys[0] if len(keys) == 1 else _KEY
         scanner = pds.Scanner.from_batches(
-            reader, filter=wanted, columns=names, use_threads=False, batch_readahead=1
+            reader,
+            filter=~pc.field(key).isin(self._keys),
+            columns=names,
+            batch_readahead=_READ_AHEAD,
         )
         for batch in scanner.to_reader():
             if batch.num_rows:
@@ -231,6 +235,8 @@ class _Others:
 
 
 def _keyed(batch: pa.RecordBatch, keys: Sequence[str]) -> pa.RecordBatch:
-    """Return the batch with one more column: its key as one value."""
+    """Return the batch with its key as one column: one more, where it has several."""
+    if len(keys) == 1:
+        return batch
     value = key_values([batch.column(name) for name in keys])
     return batch.append_column(_KEY, value)
