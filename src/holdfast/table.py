@@ -52,6 +52,7 @@ from holdfast.storage import ObjectStore, open_store
 from holdfast.txn import TxnLike, parse_txn
 from holdfast.upkeep._vacuum import GRACE, VacuumResult, vacuum_store
 from holdfast.upkeep._verbs import UpkeepVerbs
+from holdfast.wal._verbs import LogVerbs
 
 PRIMARY_KEY = b"lance-schema:unenforced-primary-key"
 _OVERWRITES = 10  # how often one is tried again when another came first
@@ -76,7 +77,7 @@ class CommitResult:
     elapsed: float
 
 
-class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs):
+class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
     """A Lance table that commits through Holdfast. Threads may share it.
 
     It travels to other processes as its address and options; live handles do not. Give

@@ -10,7 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast._version import __version__
-from holdfast.cli import _maintain, _pin, _probe, _store, _table, _upkeep, _vacuum
+from holdfast.cli import (
+    _index,
+    _maintain,
+    _pin,
+    _probe,
+    _shard,
+    _store,
+    _table,
+    _upkeep,
+    _vacuum,
+    _wal,
+)
 from holdfast.cli._arguments import Parser
 from holdfast.cli._output import MEANINGS, Exit, print_error
 from holdfast.errors import HoldfastError
@@ -67,7 +78,10 @@ def _parser() -> argparse.ArgumentParser:
     _upkeep.add(verbs)
     _vacuum.add(verbs)
     _maintain.add(verbs)
+    _index.add(verbs)
     _probe.add(verbs)
     _store.add(verbs)
     _pin.add(verbs)
+    _shard.add(verbs)
+    _wal.add(verbs)
     return parser

@@ -46,6 +46,7 @@ _EXITS: Mapping[ErrorKind, Exit] = {
     ErrorKind.COMMIT_UNKNOWN: Exit.UNKNOWN,
     ErrorKind.CONFLICT: Exit.UNAVAILABLE,
     ErrorKind.CORRUPT: Exit.OPERATOR,
+    ErrorKind.FENCED: Exit.UNAVAILABLE,
     ErrorKind.FOREIGN_VERSION: Exit.OPERATOR,
     ErrorKind.INTERNAL: Exit.INTERNAL,
     ErrorKind.INVALID_INPUT: Exit.USAGE,
@@ -53,9 +54,12 @@ _EXITS: Mapping[ErrorKind, Exit] = {
     ErrorKind.NOT_FOUND: Exit.NOT_FOUND,
     ErrorKind.PERMISSION_DENIED: Exit.PERMISSION,
     ErrorKind.PIN_MISMATCH: Exit.OPERATOR,
+    ErrorKind.POISONED: Exit.UNKNOWN,
+    ErrorKind.SEALED: Exit.USAGE,
     ErrorKind.UNAVAILABLE: Exit.UNAVAILABLE,
     ErrorKind.UNSAFE_STORE: Exit.UNSAFE,
     ErrorKind.UNSUPPORTED: Exit.UNSAFE,
+    ErrorKind.WAL_GAP: Exit.OPERATOR,
 }
 
 

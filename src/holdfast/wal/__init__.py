@@ -17,6 +17,8 @@ from holdfast.wal._appender import Appended, WalAppender
 from holdfast.wal._boundary import CHECK_AFTER, RETENTION
 from holdfast.wal._collect import LogCollection, collect_log
 from holdfast.wal._manifests import ShardManifests
+from holdfast.wal._repair import Repair, repair_log
+from holdfast.wal._shards import list_shards
 from holdfast.wal._tailer import WalTailer
 
 __all__ = [
@@ -26,11 +28,14 @@ __all__ = [
     "Entry",
     "EntryDraft",
     "LogCollection",
+    "Repair",
     "ShardManifest",
     "ShardManifests",
     "SsTable",
     "WalAppender",
     "WalTailer",
     "collect_log",
+    "list_shards",
     "log_schema",
+    "repair_log",
 ]

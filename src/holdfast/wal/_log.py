@@ -114,7 +114,7 @@ class Log:
 class Chain:
     """Checks that entries read in order can have come from writers that took turns.
 
-    Epochs of rows never go down, and the numbers of one writer have no hole. A fence may have a
+    Epochs of rows never go down, and the numbers of one writer have no hole (unless a fence lies there). A fence may have a
     lower epoch than the entry before it: a claimer that was overtaken put it there late.
     """
 
@@ -132,6 +132,7 @@ class Chain:
         """
         if entry.fence:
             self._epoch = max(self._epoch, entry.epoch)
+            self._writer = None  # a repair may have put it in the place of an entry
             return
         if entry.epoch < self._epoch:
             raise self._broken(entry, "rows of a writer that was locked out before")

@@ -1,0 +1,157 @@
+"""`holdfast wal ls|show|tail|repair URI SHARD`: look into a shard's log; only `repair` writes."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from datetime import timedelta
+
+from holdfast.arbiter import Arbiter, open_arbiter
+from holdfast.cli._arguments import add_json, add_table, storage_options
+from holdfast.cli._output import Exit, print_result
+from holdfast.cli._table import add_commit_store
+from holdfast.errors import NotFoundError
+from holdfast.formats._entry import Entry
+from holdfast.storage import ObjectStore, open_store
+from holdfast.wal import Repair, WalTailer, repair_log
+
+
+def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the commands."""
+    noun = verbs.add_parser("wal", help="look into a shard's log", allow_abbrev=False)
+    parts = noun.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_ls(parts)
+    _add_show(parts)
+    _add_tail(parts)
+    _add_repair(parts)
+
+
+def add_shard(parser: argparse.ArgumentParser) -> None:
+    """Add a table, a shard and what every command takes."""
+    add_table(parser)
+    parser.add_argument("shard", metavar="SHARD", help="a shard id; see `holdfast shard ls`")
+    add_commit_store(parser)
+    add_json(parser)
+
+
+def opened(arguments: argparse.Namespace) -> tuple[ObjectStore, Arbiter]:
+    """Return the store and the arbiter of a table."""
+    options = storage_options(arguments.option)
+    arbiter = open_arbiter(arguments.uri, options, commit_store=arguments.commit_store)
+    return open_store(arguments.uri, options), arbiter
+
+
+def _tailer(arguments: argparse.Namespace) -> WalTailer:
+    return WalTailer(*opened(arguments), arguments.shard)
+
+
+def _add_ls(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = parts.add_parser("ls", help="list the entries", allow_abbrev=False)
+    add_shard(parser)
+    parser.add_argument("--after", type=int, metavar="POSITION", help="only later entries")
+    parser.set_defaults(run=run_ls)
+
+
+def _add_show(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = parts.add_parser("show", help="show one entry with its rows", allow_abbrev=False)
+    add_shard(parser)
+    parser.add_argument("position", type=int, metavar="POSITION")
+    parser.set_defaults(run=run_show)
+
+
+def _add_tail(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = parts.add_parser(
+        "tail",
+        help="print entries as they are written",
+        description="Follow the log: one line per entry, with --json one JSON object per line. "
+        "Never fences.",
+        allow_abbrev=False,
+    )
+    add_shard(parser)
+    parser.add_argument("--after", type=int, metavar="POSITION", help="only later entries")
+    parser.add_argument(
+        "--timeout", type=float, metavar="SECONDS", help="end after so long without an entry"
+    )
+    parser.set_defaults(run=run_tail)
+
+
+def _add_repair(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = parts.add_parser(
+        "repair",
+        help="close holes in a damaged log",
+        description="Find missing and damaged entries and put fences in their places, after "
+        "locking all writers out. Says what it would do until --confirm is given.",
+        allow_abbrev=False,
+    )
+    add_shard(parser)
+    parser.add_argument("--confirm", action="store_true", help="do it; without, only say what")
+    parser.set_defaults(run=run_repair)
+
+
+def run_ls(arguments: argparse.Namespace) -> Exit:
+    """List a log."""
+    entries = list(_tailer(arguments).entries(arguments.after, fences=True))
+    shown = {"shard": arguments.shard, "entries": [_entry(entry) for entry in entries]}
+    text = "\n".join(_line(entry) for entry in entries) or "no entries"
+    print_result(shown, text, as_json=arguments.json)
+    return Exit.OK
+
+
+def run_show(arguments: argparse.Namespace) -> Exit:
+    """Show an entry."""
+    entry = _tailer(arguments).read(arguments.position)
+    if entry is None:
+        raise NotFoundError("there is no entry at this position", position=arguments.position)
+    rows = [str(row) for batch in entry.batches for row in batch.to_pylist()]
+    shown = {**_entry(entry), "values": rows}
+    print_result(shown, "\n".join([_line(entry), *rows]), as_json=arguments.json)
+    return Exit.OK
+
+
+def run_tail(arguments: argparse.Namespace) -> Exit:
+    """Follow a log."""
+    timeout = None if arguments.timeout is None else timedelta(seconds=arguments.timeout)
+    for entry in _tailer(arguments).follow(arguments.after, timeout=timeout, fences=True):
+        print_result(_entry(entry), _line(entry), as_json=arguments.json)
+    return Exit.OK
+
+
+def run_repair(arguments: argparse.Namespace) -> Exit:
+    """Plan or do a repair."""
+    store, arbiter = opened(arguments)
+    done = repair_log(store, arbiter, arguments.shard, confirm=arguments.confirm)
+    print_result(asdict(done), _repair_text(done), as_json=arguments.json)
+    return Exit.UNFIT if done.wounds and not done.confirmed else Exit.OK
+
+
+def _entry(entry: Entry) -> dict[str, object]:
+    return {
+        "position": entry.position,
+        "epoch": entry.epoch,
+        "generation": entry.generation,
+        "fence": entry.fence,
+        "rows": entry.rows,
+        "size": entry.size,
+        "writer": entry.writer,
+        "sequence": entry.sequence,
+        "tags": dict(entry.tags),
+    }
+
+
+def _line(entry: Entry) -> str:
+    what = "fence" if entry.fence else f"{entry.rows} rows"
+    tags = "".join(f"  {name}={value}" for name, value in sorted(entry.tags.items()))
+    by = "" if entry.writer else "  by stock"
+    return f"{entry.position:>8}  epoch {entry.epoch}  {what}  {entry.size} bytes{by}{tags}"
+
+
+def _repair_text(done: Repair) -> str:
+    if not done.wounds:
+        return f"nothing to repair: positions {done.flushed + 1} to {done.last} are readable"
+    lines = []
+    for wound in done.wounds:
+        kept = f", its bytes are kept in {wound.quarantine}" if wound.quarantine else ""
+        lines.append(f"position {wound.position}: {wound.damage.value}{kept}")
+    closed = "closed with fences; the rows of these entries are lost"
+    planned = "nothing was changed; --confirm closes these with fences and gives their rows up"
+    return "\n".join([*lines, closed if done.confirmed else planned])
