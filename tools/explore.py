@@ -22,6 +22,8 @@ sys.path.insert(0, str(ROOT / "tests"))
 from holdfast.testing import Exploration, Scenario, Violation, explore, wander  # noqa: E402
 from model.create_scenarios import creators  # noqa: E402
 from model.decide_scenarios import Setup, conditional, inline, staged  # noqa: E402
+from wal.log_scenarios import DEEPER as LOG_DEEPER  # noqa: E402
+from wal.log_scenarios import WILD as LOG_WILD  # noqa: E402
 
 SEEDS_PER_ROUND = 500
 # What the default test run leaves out: more faults, more crashes, more actors.
@@ -83,6 +85,7 @@ def _rounds(seed: int, until: float) -> Iterator[Exploration]:
     """Yield reports; the exhaustive part first, then random schedules to the end."""
     scenarios: list[Scenario] = [
         *(setup.scenario() for setup in DEEPER),
+        *(shard.scenario() for shard in LOG_DEEPER),
         creators(stores=1, faults=1, crashes=1),
         creators(stores=2, faults=1, crashes=1),
     ]
@@ -92,9 +95,9 @@ def _rounds(seed: int, until: float) -> Iterator[Exploration]:
         yield explore(scenario, until=now + (until - now) / (left + 1))
     first = seed * 1_000_000
     while time.monotonic() < until:
-        for setup in WILD:
+        for scenario in [s.scenario() for s in WILD] + [s.scenario() for s in LOG_WILD]:
             seeds = range(first, first + SEEDS_PER_ROUND)
-            yield wander(setup.scenario(), seeds=seeds, until=until)
+            yield wander(scenario, seeds=seeds, until=until)
         first += SEEDS_PER_ROUND
 
 
@@ -107,7 +110,12 @@ def _real_servers(seed: int) -> int:
         "HOLDFAST_SEED": str(seed),
     }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "timeout=3600"]
-    tests = ["tests/crash", "tests/arbiter/stores/test_suite.py"]
+    tests = [
+        "tests/crash",
+        "tests/arbiter/stores/test_suite.py",
+        "tests/wal/test_processes.py",
+        "tests/wal/test_interop.py",
+    ]
     return subprocess.run([*command, *tests], cwd=ROOT, env=environment, check=False).returncode
 
 

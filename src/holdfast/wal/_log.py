@@ -114,8 +114,9 @@ class Log:
 class Chain:
     """Checks that entries read in order can have come from writers that took turns.
 
-    Epochs of rows never go down, and the numbers of one writer have no hole (unless a fence lies there). A fence may have a
-    lower epoch than the entry before it: a claimer that was overtaken put it there late.
+    Epochs of rows never go down, and the numbers of one writer have no hole, unless a fence lies
+    there. A fence may have a lower epoch than the entry before it: a claimer that was overtaken
+    put it there late.
     """
 
     def __init__(self, shard_id: str) -> None:
