@@ -1,0 +1,143 @@
+"""Real processes, killed at random: writers, mergers, vacuum and readers at one table.
+
+The object store ignores conditions; a commit store decides. A run of a minute for many seeds:
+HOLDFAST_STORM_SECONDS=60 HOLDFAST_STORM_SEEDS=50.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import lance
+import pytest
+
+import holdfast
+from commits.table_worker import set_up
+from holdfast.testing import FaultyS3Process
+from lsm import worker
+from lsm.tables import SCHEMA
+
+pytestmark = [pytest.mark.requirement("W13"), pytest.mark.requirement("L12")]
+
+SECONDS = float(os.environ.get("HOLDFAST_STORM_SECONDS", "9"))
+SEEDS = int(os.environ.get("HOLDFAST_STORM_SEEDS", "2"))
+WRITERS = 2
+LONGEST_START = 30.0
+ROLES = [("write", 0), ("write", 1), ("merge", 0), ("vacuum", 0), ("read", 0)]
+
+
+class Storm:
+    """The processes, each replaced when it is dead."""
+
+    def __init__(self, given: dict[str, Any], folder: Path) -> None:
+        self._given = json.dumps(given)
+        self._folder = folder
+        self._running: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
+        self._seen: dict[tuple[str, int], int] = {}  # what its predecessors said
+        self.kills = 0
+
+    def keep_up(self) -> None:
+        for role, number in ROLES:
+            process = self._running.get((role, number))
+            if process is None or process.poll() is not None:
+                self._running[role, number] = self._start(role, number)
+
+    def wait(self) -> None:
+        """Wait until all are at work: a busy machine takes seconds to start one."""
+        end = time.monotonic() + LONGEST_START
+        while not all(map(self._at_work, ROLES)) and time.monotonic() < end:
+            if any(one.poll() is not None for one in self._running.values()):
+                return  # it has an error to show, or was fenced at once
+            time.sleep(0.05)
+
+    def _at_work(self, who: tuple[str, int]) -> bool:
+        return b"started" in self._out(who).read_bytes()[self._seen[who] :]
+
+    def _out(self, who: tuple[str, int]) -> Path:
+        return self._folder / f"{who[0]}-{who[1]}.out"
+
+    def _start(self, role: str, number: int) -> subprocess.Popen[bytes]:
+        path = self._out((role, number))
+        self._seen[role, number] = path.stat().st_size if path.exists() else 0
+        with path.open("ab") as out:
+            return subprocess.Popen(
+                [sys.executable, worker.__file__, role, str(number), self._given],
+                stdout=out,
+                stderr=out,
+            )
+
+    def kill(self, chosen: random.Random) -> None:
+        process = self._running[chosen.choice(ROLES)]
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            self.kills += 1
+
+    def end(self) -> None:
+        for process in self._running.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+    def said(self) -> str:
+        return "\n".join(path.read_text() for path in sorted(self._folder.glob("*.out")))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_every_row_is_exact_whoever_is_killed(
+    seed: int, tmp_path: Path, faulty_s3_process: Callable[..., FaultyS3Process]
+) -> None:
+    server = faulty_s3_process(conditions="ignoring")
+    uri, options = server.url("lake", "t.lance"), dict(server.storage_options("lake"))
+    commits = set_up(f"sqlite:///{tmp_path}/decisions.db?single_host=true")
+    table = holdfast.create_table(
+        uri, SCHEMA, primary_key=["k"], commit_store=commits, storage_options=options
+    )
+    table.dataset().initialize_mem_wal(maintained_indexes=[])
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    given = {
+        "uri": uri,
+        "options": options,
+        "commit_store": commits,
+        "notes": str(notes),
+        "writers": WRITERS,
+    }
+    storm, chosen = Storm(given, tmp_path), random.Random(seed)
+    try:
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            storm.keep_up()
+            storm.wait()
+            time.sleep(chosen.uniform(0.5, 2.0))
+            storm.kill(chosen)
+    finally:
+        storm.end()
+    said = storm.said()
+    assert "VIOLATION" not in said, said[-5000:]
+    acknowledged = 0
+    for writer in range(WRITERS):
+        path = worker.notes_of(notes, writer)
+        acknowledged += len(worker.read_notes(path)[1])
+        if path.exists() and worker.read_notes(path)[1]:
+            table.flush_log(worker.shard_of(writer), idle=timedelta(0))
+    table.compact_lsm()
+    found = lance.dataset(uri, storage_options=options).to_table().to_pylist()
+    rows = {row["k"]: int(row["v"]) for row in found}
+    assert len(rows) == len(found), "a key is there twice"
+    for writer in range(WRITERS):
+        for key, fine in worker.allowed(worker.notes_of(notes, writer)).items():
+            assert rows.pop(key, None) in fine, (writer, key, fine)
+    assert rows == {}
+    print(f"{acknowledged} acknowledged, {storm.kills} killed, {said.count('read ')} reads")
+    assert acknowledged > 0, said[-3000:]
