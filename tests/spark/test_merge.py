@@ -125,7 +125,7 @@ def test_a_worker_that_is_killed_meanwhile(
     from pyspark.sql.functions import lit, udf
 
     marker = tmp_path / "killed"
-    same = udf(same_but_dies_once, "bigint")
+    same = udf(same_but_dies_once, "bigint", useArrow=False)
     frame = source(spark, 290, 310, "new").withColumn("id", same("id", lit(str(marker))))
     assert t.merge_into(frame, on="id").rows == 20
     assert marker.exists()
