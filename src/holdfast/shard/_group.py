@@ -147,10 +147,13 @@ class GroupCommit:
         with self._lock:
             if self._failure is None:
                 self._failure = error
-            left, failure = list(self._queue), self._failure
+            left = list(self._queue)
             self._queue.clear()
+            for item in left:
+                # Under the lock: who leads and finds the queue empty must find its item done.
+                _mark(item, item.failed(self._failure))
         for item in left:
-            _finish(item, item.failed(failure))
+            _tell(item)
 
     def close(self, error: HoldfastError) -> None:
         """Take no more items, write those that are there, and end the worker.
@@ -269,11 +272,20 @@ class GroupCommit:
 
 
 def _finish(item: Item, error: HoldfastError | None) -> None:
+    _mark(item, error)
+    _tell(item)
+
+
+def _mark(item: Item, error: HoldfastError | None) -> None:
     item.error = error
     item.done = True
     item.turn.set()
+
+
+def _tell(item: Item) -> None:
+    """Settle the future; what hangs on it runs here, so never under the lock."""
     if item.future is not None:
-        if error is None:
+        if item.error is None:
             item.future.set_result(item.result())
         else:
-            item.future.set_exception(error)
+            item.future.set_exception(item.error)
