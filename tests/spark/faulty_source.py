@@ -31,7 +31,7 @@ from holdfast.spark._write import (
 )
 from pyspark_holdfast import DefaultSource
 
-_MOST_SECONDS = 120.0
+_MOST_SECONDS = 240.0
 
 
 class FaultySource(DefaultSource):
