@@ -4,7 +4,7 @@
     storm AND harbour        both; AND binds tighter than OR
     storm OR "old town"      either; in quotes: these words in this order
     "old town"~2             with up to 2 words in between
-    harbor~1                 up to one letter off; `harbor~` lets Lance choose how many
+    harbor~1                 up to one letter off; `harbor~`: the longer, the more
     storm^2 harbour          the first counts double
     storm -harbour           not this one; also `storm AND NOT harbour`
     (storm OR gale) AND sea  brackets
@@ -15,6 +15,7 @@ Anything else that Lance can do is given as one of `lance.query`'s objects.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,6 +38,7 @@ _WORD = re.compile(r"(?P<text>.+?)(?P<fuzzy>~\d?)?(?:\^(?P<boost>\d+(?:\.\d+)?))
 _SIGNS = {"+": Occur.MUST, "-": Occur.MUST_NOT}
 _MOST_EDITS = 2
 _DEPTH = 20
+_BY_LENGTH = ((2, 0), (5, 1), (sys.maxsize, 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +140,10 @@ class _Parser:
         fuzzy, boost = match["fuzzy"], match["boost"]
         if fuzzy is None and boost is None:
             return _Clause(Occur.SHOULD, MatchQuery(word, self._column), word)
-        edits = int(fuzzy[1:]) if fuzzy and fuzzy[1:] else None
-        if edits is not None and edits > _MOST_EDITS:
+        edits = _edits(match["text"], fuzzy)
+        if edits > _MOST_EDITS:
             raise self.wrong(f"at most {_MOST_EDITS} letters may differ")
-        fuzziness: int | None = edits if fuzzy else 0
-        query = MatchQuery(
-            match["text"],
-            self._column,
-            fuzziness=fuzziness,  # type: ignore[arg-type]  # None is Lance's own choice
-            boost=float(boost or 1),
-        )
+        query = MatchQuery(match["text"], self._column, fuzziness=edits, boost=float(boost or 1))
         return _Clause(Occur.SHOULD, query)
 
     def _any(self, clauses: Sequence[_Clause]) -> FullTextQuery:
@@ -178,3 +174,12 @@ class _Parser:
         if not found:
             raise self.wrong("the query is empty")
         return found
+
+
+def _edits(word: str, fuzzy: str | None) -> int:
+    """Return how many letters may differ: as said, or by the word's length."""
+    if fuzzy is None:
+        return 0
+    if fuzzy != "~":
+        return int(fuzzy[1:])
+    return next(edits for longest, edits in _BY_LENGTH if len(word) <= longest)
