@@ -347,6 +347,7 @@ class Indexes:
             fits = own <= live and set(record.kept_fragments) <= covered
             fresh = not kept or bool(own - covered)
             if wanted and alike and fits and fresh and self._is_readable(record.version):
+                start(self._ground, record)  # the same bytes again: now it is young for vacuum
                 return record
         return None
 

@@ -29,6 +29,7 @@ from holdfast.storage import ObjectInfo, ObjectStore, open_store
 from holdfast.upkeep._doctor import candidates_in
 from holdfast.upkeep._leftovers import Ground, read_ground
 from holdfast.upkeep._survey import survey
+from holdfast.upkeep._vacuum_index import find_indexes, take_indexes
 from holdfast.upkeep._vacuum_log import find_log, find_sstables, take_log, take_sstables
 
 GRACE = timedelta(days=7)
@@ -53,6 +54,7 @@ class LeftoverKind(StrEnum):
     PROBES = "probes"
     LOG = "log"
     SSTABLES = "sstables"
+    INDEXES = "indexes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,10 +364,12 @@ FINDERS: Mapping[LeftoverKind, Finder] = {
     LeftoverKind.PROBES: _find_probes,
     LeftoverKind.LOG: find_log,
     LeftoverKind.SSTABLES: find_sstables,
+    LeftoverKind.INDEXES: find_indexes,
 }
 
 # Kinds that need more than deleting; they return what they deleted.
 TAKERS: Mapping[LeftoverKind, Callable[[Ground, Collection[str]], set[str]]] = {
     LeftoverKind.LOG: take_log,
     LeftoverKind.SSTABLES: take_sstables,
+    LeftoverKind.INDEXES: take_indexes,
 }
