@@ -27,6 +27,7 @@ from holdfast.index._progress import Watch
 from holdfast.index._results import IndexResult
 from holdfast.options import StorageOptions
 from holdfast.spark._compact import CompactResult, compact
+from holdfast.spark._compact_lsm import compact_lsm_by_spark
 from holdfast.spark._index import SparkBuilds
 from holdfast.spark._merge import (
     TRIES,
@@ -45,6 +46,7 @@ from holdfast.spark._types import check_writable
 from holdfast.table import CommitResult, Table, open_table
 from holdfast.txn import TxnLike
 from holdfast.upkeep import GRACE, VacuumResult
+from holdfast.upkeep._compact_lsm import ROWS_AT_ONCE, CompactLsmResult
 
 _QUERY = "sql.streaming.queryId"
 
@@ -262,6 +264,30 @@ class SparkTable:
         """
         return compact(
             self._spark, self._table, self._options, target_rows=target_rows, progress=progress
+        )
+
+    def compact_lsm(
+        self,
+        *,
+        shards: Sequence[str] | None = None,
+        rows_at_once: int = ROWS_AT_ONCE,
+        progress: Progress | None = None,
+    ) -> CompactLsmResult:
+        """Merge what writers have flushed into the base table; see `Table.compact_lsm`.
+
+        Tasks write the rows of generations and mark those they replace; one commit per shard
+        and `rows_at_once` rows holds them with their marker.
+
+        Raises:
+            HoldfastError: as for `Table.compact_lsm`; or Spark's job failed.
+        """
+        return compact_lsm_by_spark(
+            self._spark,
+            self._table,
+            self._options,
+            shards=shards,
+            rows=rows_at_once,
+            progress=progress,
         )
 
     def vacuum(
