@@ -30,6 +30,7 @@ from holdfast.formats._sharding import (
 from holdfast.shard._base import Base
 
 UNSHARDED = "unsharded"
+_FIELD_ID = "bucket"  # Lance names the value so, whatever it is made by
 _BUCKET = re.compile(r"bucket-([0-9]{1,4})")
 
 
@@ -87,7 +88,7 @@ class Sharding:
                 key could come into two shards.
         """
         if self.column is None:
-            made = ShardingField(field_id=UNSHARDED, transform=UNSHARDED, result_type="int32")
+            made = ShardingField(field_id=_FIELD_ID, transform=UNSHARDED, result_type="int32")
             return ShardingSpec(spec_id=1, fields=(made,))
         if self.column not in base.schema.names:
             raise InvalidInputError("the sharding column is not there", column=self.column)
@@ -106,7 +107,7 @@ class Sharding:
             bucket(pa.nulls(1, kind), self.buckets)
             result, parameters = "int32", {"num_buckets": str(self.buckets)}
         made = ShardingField(
-            field_id=self.transform if self.buckets else self.column,
+            field_id=_FIELD_ID,
             source_ids=(base.ids[self.column,],),
             transform=self.transform,
             result_type=result,
