@@ -35,11 +35,12 @@ def test_the_demo_ends_green_after_killed_workers_and_drivers() -> None:
     assert "a Python worker was killed" in done.stdout
     assert "its driver was killed between write and commit; in the table: False" in done.stdout
     assert "and once more with the same txn: applied=False, rows added: 0" in done.stdout
+    assert "2 tasks reused" in done.stdout
     assert "FencedError, my epoch 1, the shard's epoch 2" in done.stdout
     assert "everything acknowledged is there, once" in done.stdout
 
 
-@pytest.mark.parametrize("safeguard", ["conditional-put", "fence"])
+@pytest.mark.parametrize("safeguard", ["conditional-put", "fence", "plan"])
 def test_the_demo_ends_red_without_a_safeguard(safeguard: str) -> None:
     done = run_demo("--without", safeguard)
 
@@ -67,7 +68,13 @@ def test_a_folder_without_files_is_an_error_not_a_traceback(tmp_path: Path) -> N
 
 
 def count(ledger: Path, table: Path, acknowledged: list[int]) -> dict[str, object]:
-    page: dict[str, object] = {"name": "t", "uri": str(table), "options": {}, "rows": None}
+    page: dict[str, object] = {
+        "name": "t",
+        "uri": str(table),
+        "options": {},
+        "rows": None,
+        "search": None,
+    }
     ledger.write_text(json.dumps([{**page, "acknowledged": acknowledged}]))
     command = [sys.executable, str(STRANGER), str(ledger), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from tools.demo import folder as files
-from tools.demo import loss, pipeline, zombie
+from tools.demo import index, loss, pipeline, zombie
 from tools.demo.ledger import STRANGER, Ledger
 from tools.demo.terminal import chapter, line
 
@@ -23,7 +23,7 @@ from holdfast.errors import HoldfastError
 from holdfast.testing import FaultyS3Process
 
 OUT = Path(".cache/demo")
-SAFEGUARDS = ("conditional-put", "fence")
+SAFEGUARDS = ("conditional-put", "fence", "plan")
 
 
 def main() -> int:
@@ -68,6 +68,9 @@ def tell(ledger: Ledger, out: Path, without: str | None, seed: int) -> int:
     if without == "fence":
         zombie.run(ledger, out, 1, fenced=False)
         return verdict(ledger, 2)
+    if without == "plan":
+        index.run(ledger, out, 1, seed, planned=False)
+        return verdict(ledger, 2)
     with (
         FaultyS3Process(conditions="honest") as honest,
         FaultyS3Process(conditions="ignoring") as ignoring,
@@ -77,8 +80,9 @@ def tell(ledger: Ledger, out: Path, without: str | None, seed: int) -> int:
         if without == "conditional-put":
             return verdict(ledger, 3)
         pipeline.run(ledger, out, seed)
-        zombie.run(ledger, out, 4, fenced=True)
-        return verdict(ledger, 5)
+        index.run(ledger, out, 4, seed, planned=True)
+        zombie.run(ledger, out, 5, fenced=True)
+        return verdict(ledger, 6)
 
 
 def fresh_folder() -> Path:
@@ -99,10 +103,13 @@ def verdict(ledger: Ledger, number: int) -> int:
         line(
             f"{found.name:<10} acknowledged {found.acknowledged}, present {found.present}, "
             f"lost {found.lost}, doubled {found.doubled}"
+            + (f"; a search finds {found.hits[0]} of {found.hits[1]}" if found.hits else "")
         )
     kept = all(found.kept for found in counts)
     line(
-        "everything acknowledged is there, once" if kept else "RED: acknowledged rows are not there"
+        "everything acknowledged is there, once"
+        if kept
+        else "RED: this is not what was acknowledged"
     )
     again = [page.name for page in ledger.pages.values() if page.uri.startswith("/")]
     ledger.write(*again)  # what outlives this run: the S3 servers end with it

@@ -22,11 +22,14 @@ class Count:
     present: int
     lost: int
     doubled: int
+    hits: tuple[int, int] | None = None
+    """What a search finds, and what it must find."""
 
     @property
     def kept(self) -> bool:
         """Tell whether everything acknowledged is there, once."""
-        return self.acknowledged > 0 and not self.lost and not self.doubled
+        found = self.hits is None or self.hits[0] == self.hits[1]
+        return self.acknowledged > 0 and not self.lost and not self.doubled and found
 
 
 @dataclass
@@ -38,6 +41,7 @@ class Page:
     options: dict[str, str] = field(default_factory=dict)
     acknowledged: list[int] = field(default_factory=list)
     rows: int | None = None
+    search: dict[str, str] | None = None
 
 
 class Ledger:
@@ -67,4 +71,5 @@ class Ledger:
         found = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
         if not found.stdout:
             raise RuntimeError(f"the stranger could not read the tables:\n{found.stderr}")
-        return [Count(**one) for one in json.loads(found.stdout)]
+        counts = json.loads(found.stdout)
+        return [Count(**{**one, "hits": one["hits"] and tuple(one["hits"])}) for one in counts]

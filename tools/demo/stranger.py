@@ -31,7 +31,18 @@ def count(entry: dict[str, Any]) -> dict[str, object]:  # Any: JSON
         "present": len(present.keys() & acknowledged),
         "lost": len(acknowledged - present.keys()),
         "doubled": sum(times - 1 for times in present.values()),
+        "hits": search(entry, table),
     }
+
+
+def search(entry: dict[str, Any], table: lance.LanceDataset) -> tuple[int, int] | None:
+    """Count what the table's index finds, and the rows that have the word."""
+    if entry["search"] is None:
+        return None
+    column, word = entry["search"]["column"], entry["search"]["word"]
+    found = table.to_table(columns=["id"], full_text_query=word)["id"].to_pylist()
+    texts = table.to_table(columns=[column])[column].to_pylist()
+    return len(found), sum(word in text.split() for text in texts)
 
 
 def compare(entry: dict[str, Any], version: int, told: int, there: int) -> dict[str, object]:
@@ -43,6 +54,7 @@ def compare(entry: dict[str, Any], version: int, told: int, there: int) -> dict[
         "present": min(told, there),
         "lost": max(0, told - there),
         "doubled": max(0, there - told),
+        "hits": None,
     }
 
 
@@ -55,7 +67,13 @@ def main() -> int:
     else:
         for found in counts:
             print("  ".join(f"{key} {value}" for key, value in found.items()))
-    return 1 if any(found["lost"] or found["doubled"] for found in counts) else 0
+    wrong = any(found["lost"] or found["doubled"] or differs(found["hits"]) for found in counts)
+    return 1 if wrong else 0
+
+
+def differs(hits: Any) -> bool:  # noqa: ANN401 - JSON
+    """Tell whether a search finds something else than it must."""
+    return hits is not None and hits[0] != hits[1]
 
 
 if __name__ == "__main__":
