@@ -39,9 +39,12 @@ def reading(location: str) -> Iterator[None]:
         raise meaning_of(error, location) from error
 
 
-def open_dataset(address: str, options: Mapping[str, str] | None) -> Dataset:
+def open_dataset(
+    address: str, options: Mapping[str, str] | None, version: int | None = None
+) -> Dataset:
     """Open a dataset for reading only."""
-    return lance.dataset(address, storage_options=None if options is None else dict(options))
+    given = None if options is None else dict(options)
+    return lance.dataset(address, version=version, storage_options=given)
 
 
 def in_memory(rows: pa.Table) -> Dataset:

@@ -114,7 +114,7 @@ class View:
             columns: which columns; all by default.
             filter: an SQL expression; it sees the newest rows only.
             limit: at most so many rows.
-            fragments: of the base table, only these.
+            fragments: of the base table, only these; all unless told.
             levels: whether rows above the base come, too.
 
         Raises:
@@ -162,8 +162,9 @@ class View:
                 for level in overlay.levels:
                     for batch in level.batches(schema.names, filter=wanted, batch_size=size):
                         yield as_schema(batch, schema)
-            for batch in self._base_rows(schema.names, wanted, fragments, size):
-                yield as_schema(batch, schema)
+            if fragments is None or len(fragments):
+                for batch in self._base_rows(schema.names, wanted, fragments, size):
+                    yield as_schema(batch, schema)
 
     def _base_rows(
         self,

@@ -119,6 +119,12 @@ def _sizes(name: str, text: str) -> dict[str, int]:
     return sizes
 
 
+def _freshness(name: str, text: str) -> str:
+    if text.strip().lower() not in {"latest", "flushed", "base"}:
+        raise InvalidInputError(f"option {name} is latest, flushed or base", given=repr(text[:40]))
+    return text.strip().lower()
+
+
 def _starting(name: str, text: str) -> int | str:
     return "latest" if text.strip().lower() == "latest" else _number(1)(name, text)
 
@@ -150,6 +156,14 @@ OPTIONS: tuple[Option, ...] = (
         parse=_text,
         help="Read the version that was the newest at this time, by its writers' clocks: "
         "`2026-11-16T10:00:00Z`; without a zone it is UTC.",
+    ),
+    Option(
+        name="freshness",
+        use=Use.READ,
+        parse=_freshness,
+        help="How new rows must be: `latest` (default) reads what writers got acknowledged, "
+        "`flushed` leaves out what is only in logs, `base` reads the base table alone. "
+        "A search and an older version read the base table.",
     ),
     Option(name="tag", use=Use.READ, parse=_text, help="Read the version that has this tag."),
     Option(

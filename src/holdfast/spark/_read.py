@@ -1,6 +1,7 @@
 """Reading a table in Spark: one version, pinned when the read is planned, fragments per task.
 
-A DataFrame sees one version from its first action on: the version is in every partition. A
+A DataFrame sees one version from its first action on: the version is in every partition, and
+with it, unless told otherwise, one snapshot of the rows that are newer than it; see `_fresh`. A
 filter comes as an option of the load only. `pushFilters` is left out on purpose: Spark
 keeps what was pushed for one query and applies it to others on the same DataFrame.
 """
@@ -21,6 +22,7 @@ from pyspark.sql.types import StructType
 from holdfast.commits._lance import translated
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.options import suggestion
+from holdfast.spark._fresh import FreshPart, fresh_record, parts_of, read_fresh
 from holdfast.spark._options import Given, Use, parse
 from holdfast.spark._place import Place
 from holdfast.spark._search import SearchPart, is_search, read_search, with_score
@@ -125,7 +127,8 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Pin the version and share its fragments out."""
         with self._place.opened() as table:
-            version = version_of(table, self._given)
+            record = None if is_search(self._given) else fresh_record(table, self._given)
+            version = version_of(table, self._given) if record is None else record.base_version
             dataset = table.dataset(version)
             check_readable(self._schema, with_score(dataset.schema, self._given))
             self._check_filter(dataset)
@@ -135,12 +138,17 @@ class BatchReader(DataSourceReader):
                 Piece(version, fragment.fragment_id, _bytes_of(fragment))
                 for fragment in dataset.get_fragments()
             )
-            return share_out(pieces, self._given.get("fragmentsPerPartition"))
+            parts = share_out(pieces, self._given.get("fragmentsPerPartition"))
+            if record is None or not record.shards:
+                return parts
+            return parts_of(record, [fragments_of(part) for part in parts])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
         if isinstance(partition, SearchPart):
             return read_search(self._place, partition, self._schema, self._given)
+        if isinstance(partition, FreshPart):
+            return read_fresh(self._place, partition, self._schema, self._given.get("filter"))
         return read_part(self._place, partition, self._schema, self._given.get("filter"))
 
     def _check_filter(self, dataset: Any) -> None:  # noqa: ANN401 - untyped pylance
@@ -164,6 +172,11 @@ def share_out(pieces: Iterable[Piece], per_part: int | None) -> list[InputPartit
             parts.append(Part(tuple(group)))
             group = []
     return [*parts, Part(tuple(group))] if group else parts
+
+
+def fragments_of(part: InputPartition) -> list[int]:
+    """Return the fragments that a task reads."""
+    return [piece.fragment for piece in part.pieces] if isinstance(part, Part) else []
 
 
 def read_part(
