@@ -72,7 +72,7 @@ class WalTailer:
             WalGapError: one is missing.
             Other errors: as for `read`.
         """
-        listed = self._log.listed()
+        listed = self._log.listed() if after is None or through is None else {}
         position = self._start(listed) if after is None else after
         end = max([position, *listed]) if through is None else through
         while True:
