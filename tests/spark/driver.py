@@ -1,0 +1,62 @@
+"""A Spark driver of its own, for tests that kill it or that need another kind of Spark.
+
+`python driver.py JOB MASTER URI [ARGS]`; the tests' folder must be on `PYTHONPATH`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import holdfast.spark
+from spark.faulty_source import FaultySource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "200ms",
+    "spark.speculation.multiplier": "1.2",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.task.duration.threshold": "2s",
+}
+
+
+def append(spark: SparkSession, uri: str, fault: str, txn: str = "") -> None:
+    """Append 0..99 in 4 tasks."""
+    spark.dataSource.register(FaultySource)
+    writer = spark.range(0, 100, numPartitions=4).write.format("faulty").mode("append")
+    if txn:
+        writer = writer.option("txnAppId", "job").option("txnVersion", txn)
+    writer.option("fault", fault).save(uri)
+
+
+def connect(spark: SparkSession, uri: str) -> None:
+    """Append, read and stream by Spark Connect."""
+    spark.range(0, 60).write.format("holdfast").mode("append").save(uri)
+    frame = spark.read.format("holdfast").option("filter", "id >= 10").load(uri)
+    frame.selectExpr("id + 50 as id").write.format("holdfast").mode("append").save(uri)
+    stream = spark.readStream.format("holdfast").load(uri).writeStream.format("holdfast")
+    stream = stream.option("checkpointLocation", f"{uri}-checkpoint")
+    stream.trigger(availableNow=True).start(f"{uri}-copy").awaitTermination()
+
+
+def main(job: str, master: str, uri: str, *more: str) -> None:
+    if job == "connect":
+        from pyspark.sql import SparkSession
+
+        builder = holdfast.spark.configure(SparkSession.builder.remote(master))
+        spark = builder.getOrCreate()
+        connect(spark, uri)
+    else:
+        config = SPECULATION if master.startswith("spark:") else {}
+        config = {"spark.executor.memory": "512m", **config}
+        spark = holdfast.spark.session(master, config=config)
+        append(spark, uri, *more)
+    spark.stop()
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

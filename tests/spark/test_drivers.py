@@ -1,0 +1,151 @@
+"""Drivers and executors that die, speculation between two hosts, and Spark Connect."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark
+import pytest
+
+from holdfast.spark._java import find_java_home
+from spark.conftest import importable_by_workers
+from spark.faulty_source import await_file
+
+if TYPE_CHECKING:
+    Popen = subprocess.Popen[str]
+
+Ids = Callable[..., Counter[int]]
+DRIVER = Path(__file__).with_name("driver.py")
+SECONDS = 280
+
+
+def start(*arguments: str) -> Popen:
+    """Start a driver in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, str(DRIVER), *arguments],
+        env={**os.environ, "PYTHONPATH": importable_by_workers()},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def run(*arguments: str) -> None:
+    driver = start(*arguments)
+    try:
+        said, _ = driver.communicate(timeout=SECONDS)
+    finally:
+        kill_group(driver)
+    assert driver.returncode == 0 and "done" in said, said[-3000:]
+
+
+def kill_group(driver: Popen) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait(10)
+    if driver.stdout is not None:
+        driver.stdout.close()
+
+
+@pytest.mark.requirement("C7", "C8")
+def test_a_driver_killed_before_its_commit_leaves_nothing_and_its_rerun_applies_once(
+    uri: str, ids: Ids, tmp_path: Path
+) -> None:
+    driver = start("append", "local[2]", uri, f"hold-commit:{tmp_path}", "1")
+    try:
+        await_file(tmp_path / "held")
+    finally:
+        kill_group(driver)
+    assert ids(uri) == Counter()
+    assert len(list(Path(uri, "data").iterdir())) == 4, "all rows were written"
+    (tmp_path / "go").touch()
+    run("append", "local[2]", uri, "", "1")
+    assert ids(uri) == Counter(range(100))
+
+
+@pytest.mark.requirement("C7")
+def test_an_executor_that_is_killed_is_made_up_for(uri: str, ids: Ids) -> None:
+    run("append", "local-cluster[2,1,512]", uri, "kill-executor")
+    assert ids(uri) == Counter(range(100))
+
+
+@pytest.fixture
+def two_hosts(tmp_path: Path) -> Iterator[str]:
+    """Run a standalone cluster on 127.0.0.1 and 127.0.0.2: speculation wants two hosts."""
+    home = Path(pyspark.__file__).parent
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with ExitStack() as stack:
+
+        def launch(host: str, *arguments: str) -> None:
+            log = stack.enter_context((tmp_path / f"{arguments[0]}-{host}.log").open("wb"))
+            command = [str(home / "bin/spark-class"), f"org.apache.spark.deploy.{arguments[0]}"]
+            process = subprocess.Popen(
+                [*command, "--host", host, "--webui-port", "0", *arguments[1:]],
+                env={
+                    **os.environ,
+                    "JAVA_HOME": str(find_java_home()),
+                    "SPARK_LOCAL_IP": host,
+                    "SPARK_HOME": str(home),
+                    "SPARK_DAEMON_MEMORY": "256m",
+                    "SPARK_WORKER_DIR": str(tmp_path / f"work-{host}"),
+                    "PYTHONPATH": importable_by_workers(),
+                    "PYSPARK_PYTHON": sys.executable,
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+            def stop() -> None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(10)
+
+            stack.callback(stop)
+
+        launch("127.0.0.1", "master.Master", "--port", str(port))
+        _await_port(port)
+        for host in ("127.0.0.1", "127.0.0.2"):
+            worker = ["--cores", "2", "--memory", "1g", f"spark://127.0.0.1:{port}"]
+            launch(host, "worker.Worker", *worker)
+        yield f"spark://127.0.0.1:{port}"
+
+
+def _await_port(port: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise TimeoutError("the master does not listen")
+
+
+@pytest.mark.requirement("C7")
+def test_a_task_that_is_doubled_by_speculation_counts_once(
+    uri: str, ids: Ids, tmp_path: Path, two_hosts: str
+) -> None:
+    # The first try waits for ever; only its double on the other host can end the job.
+    run("append", two_hosts, uri, f"hold-first-try:{tmp_path}")
+    assert (tmp_path / "held").exists()
+    assert ids(uri) == Counter(range(100))
+
+
+def test_spark_connect_appends_reads_and_streams(uri: str, ids: Ids) -> None:
+    run("connect", "local[2]", uri)
+    assert ids(uri) == Counter(range(60)) + Counter(range(60, 110))
+    assert ids(f"{uri}-copy") == ids(uri)
