@@ -12,6 +12,7 @@ from pathlib import Path
 from holdfast._version import __version__
 from holdfast.cli import (
     _index,
+    _ingest,
     _maintain,
     _pin,
     _probe,
@@ -75,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _table.add(verbs)
+    _ingest.add(verbs)
     _upkeep.add(verbs)
     _vacuum.add(verbs)
     _maintain.add(verbs)

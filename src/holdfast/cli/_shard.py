@@ -1,4 +1,4 @@
-"""`holdfast shard ls|show URI`: the shards of a table. Never fences."""
+"""`holdfast shard ls|show|stats URI`: the shards of a table. Never fences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.cli._table import add_commit_store
 from holdfast.cli._wal import add_shard, opened
 from holdfast.errors import NotFoundError
 from holdfast.formats._shard_manifest import ShardManifest
-from holdfast.wal import ShardManifests, list_shards
+from holdfast.wal import ShardManifests, WalTailer, list_shards
 
 
 def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -23,6 +23,13 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     add_commit_store(listing)
     add_json(listing)
     listing.set_defaults(run=run_ls)
+    counting = parts.add_parser(
+        "stats", help="show what waits in the shards' logs and SSTables", allow_abbrev=False
+    )
+    add_table(counting)
+    add_commit_store(counting)
+    add_json(counting)
+    counting.set_defaults(run=run_stats)
     showing = parts.add_parser("show", help="show one shard's state", allow_abbrev=False)
     add_shard(showing)
     showing.set_defaults(run=run_show)
@@ -40,6 +47,44 @@ def run_ls(arguments: argparse.Namespace) -> Exit:
     text = "\n".join(_line(manifest) for manifest in found) or "no shards"
     print_result(shown, text, as_json=arguments.json)
     return Exit.OK
+
+
+def run_stats(arguments: argparse.Namespace) -> Exit:
+    """Show how much of each shard is flushed, and how much only its log has."""
+    store, arbiter = opened(arguments)
+    found = []
+    for shard_id in list_shards(store):
+        manifest = ShardManifests(store, arbiter, shard_id).latest()
+        if manifest is not None:
+            found.append(_stats(manifest, WalTailer(store, arbiter, shard_id)))
+    text = "\n".join(
+        f"{one['shard']}  epoch {one['writer_epoch']}  next position {one['next_position']}  "
+        f"log {one['log_rows']} rows in {one['log_entries']} entries, {one['log_bytes']} bytes  "
+        f"SSTables {one['sstable_rows']} rows in {one['sstables']}"
+        for one in found
+    )
+    print_result({"shards": found}, text or "no shards", as_json=arguments.json)
+    return Exit.OK
+
+
+def _stats(manifest: ShardManifest, tailer: WalTailer) -> dict[str, object]:
+    entries = rows = size = 0
+    position = manifest.replay_after
+    for entry in tailer.entries(manifest.replay_after, fences=True):
+        position = entry.position
+        entries, rows = entries + (not entry.fence), rows + entry.rows
+        size += entry.size if not entry.fence else 0
+    return {
+        "shard": manifest.shard_id,
+        "writer_epoch": manifest.writer_epoch,
+        "next_position": position + 1,
+        "flushed": manifest.replay_after,
+        "log_entries": entries,
+        "log_rows": rows,
+        "log_bytes": size,
+        "sstables": len(manifest.sstables),
+        "sstable_rows": sum(table.physical_rows or 0 for table in manifest.sstables),
+    }
 
 
 def run_show(arguments: argparse.Namespace) -> Exit:

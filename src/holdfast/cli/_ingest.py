@@ -1,0 +1,257 @@
+"""`holdfast ingest URI FILES|-`: write rows from files into a table's shards, durably."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import IO, Any, Self
+
+import pyarrow as pa
+from pyarrow import csv, ipc, json, parquet
+
+import holdfast
+from holdfast.cli._arguments import add_json, add_table, storage_options
+from holdfast.cli._output import Exit, print_result
+from holdfast.cli._table import add_commit_store
+from holdfast.errors import InvalidInputError, NotFoundError
+from holdfast.shard import Shard, ShardWriter, ShardWriterConfig
+
+_FORMATS = {
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".json": "jsonl",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+}
+_BATCH_ROWS = 5_000
+_STEP_ROWS = 50_000
+_BAR_WIDTH = 30
+_BROKEN = (pa.ArrowException, OSError, ValueError)
+
+
+def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    text = "write rows from files into a table's shards"
+    parser = verbs.add_parser("ingest", help=text, description=text, allow_abbrev=False)
+    add_table(parser)
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", help="Arrow, Parquet, CSV or JSON lines; - is stdin"
+    )
+    parser.add_argument(
+        "--format",
+        choices=sorted(set(_FORMATS.values())),
+        help="what the files are; told by their names unless given, and needed for -",
+    )
+    parser.add_argument(
+        "--shard",
+        metavar="SHARD",
+        help="unsharded, bucket-N or a shard id; as the table divides its rows unless told",
+    )
+    parser.add_argument(
+        "--batch-rows",
+        metavar="N",
+        type=int,
+        default=_BATCH_ROWS,
+        help=f"rows in one put, {_BATCH_ROWS} unless told",
+    )
+    parser.add_argument(
+        "--no-flush", action="store_true", help="leave the rows in the log; flush nothing"
+    )
+    add_commit_store(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> Exit:
+    """Write every row of every file."""
+    if arguments.batch_rows < 1:
+        raise InvalidInputError("--batch-rows is 1 or more", batch_rows=arguments.batch_rows)
+    sources = [(name, _format_of(name, arguments.format)) for name in arguments.files]
+    options = storage_options(arguments.option)
+    opened = holdfast.open_table(arguments.uri, options, commit_store=arguments.commit_store)
+    progress = Progress(_total_bytes(arguments.files))
+    with closing(opened) as table, _writers(table, arguments) as writers:
+        for name, kind in sources:
+            for batch in _batches(name, kind, table.schema, arguments.batch_rows):
+                writers.put(batch)
+                progress.add(int(batch.num_rows))
+            progress.file_done(name)
+    progress.end()
+    shards = [
+        {"shard": one.shard_id, "rows": one.stats().rows, "flushes": one.stats().flushes}
+        for one in writers.opened.values()
+    ]
+    shown = {"uri": arguments.uri, "rows": progress.rows, "shards": shards}
+    where = f"{len(shards)} shard" + ("" if len(shards) == 1 else "s")
+    print_result(shown, f"wrote {progress.rows} rows into {where}", as_json=arguments.json)
+    return Exit.OK
+
+
+def _writers(table: holdfast.Table, arguments: argparse.Namespace) -> Writers:
+    return Writers(table, arguments.shard, flush=not arguments.no_flush)
+
+
+class Writers:
+    """A writer for each shard that rows belong to, opened when its first row comes."""
+
+    def __init__(self, table: holdfast.Table, shard: str | None, *, flush: bool) -> None:
+        self._table = table
+        self._shard = shard
+        self._flush = flush
+        self._router: holdfast.Router | None = None
+        self.opened: dict[str, ShardWriter] = {}
+        details = table._base().details  # noqa: SLF001 - the table's own words for its sharding
+        if shard is None and details is not None and details.sharding_specs:
+            self._router = table.router()
+        elif shard is None:
+            self._shard = "unsharded"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            for writer in self.opened.values():
+                writer.close(flush=self._flush)
+        else:
+            for writer in self.opened.values():
+                writer.abort()
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Write rows where they belong."""
+        if self._router is None:
+            self._writer(str(self._shard)).put(batch)
+            return
+        for shard, rows in self._router.split(batch):
+            self._writer(shard).put(rows)
+
+    def _writer(self, shard: str | Shard) -> ShardWriter:
+        key = shard if isinstance(shard, str) else shard.shard_id
+        if key not in self.opened:
+            self.opened[key] = self._table.claim_writer(shard, config=ShardWriterConfig())
+        return self.opened[key]
+
+
+class Progress:
+    """A bar on stderr at a terminal; elsewhere a line now and then."""
+
+    def __init__(self, total: int | None) -> None:
+        self._total = total
+        self._read = 0
+        self._said = 0
+        self._bar = sys.stderr.isatty()
+        self.rows = 0
+
+    def add(self, rows: int) -> None:
+        """Count rows that are durable."""
+        self.rows += rows
+        if self._bar:
+            self._draw()
+        elif self.rows >= self._said + _STEP_ROWS:
+            self._said = self.rows
+            print(f"wrote {self.rows} rows", file=sys.stderr)
+
+    def file_done(self, name: str) -> None:
+        """Count a file that is read to its end."""
+        if name != "-":
+            self._read += Path(name).stat().st_size
+        if self._bar:
+            self._draw()
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._bar:
+            print(file=sys.stderr)
+
+    def _draw(self) -> None:
+        bar = ""
+        if self._total:
+            full = round(_BAR_WIDTH * self._read / self._total)
+            bar = f"[{'#' * full}{'.' * (_BAR_WIDTH - full)}] "
+        print(f"\r{bar}{self.rows} rows", end="", file=sys.stderr, flush=True)
+
+
+def _format_of(name: str, given: str | None) -> str:
+    if name != "-" and not Path(name).is_file():
+        raise NotFoundError("there is no such file", file=name)
+    if given is not None:
+        return given
+    found = _FORMATS.get(Path(name).suffix.lower())
+    if found is None:
+        raise InvalidInputError(
+            "say with --format what this is: arrow, parquet, csv or jsonl", file=name
+        )
+    return found
+
+
+def _total_bytes(names: list[str]) -> int | None:
+    return None if "-" in names else sum(Path(name).stat().st_size for name in names)
+
+
+def _batches(name: str, kind: str, schema: pa.Schema, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file in the table's columns, so many at a time."""
+    with ExitStack() as stack:
+        source: Any = sys.stdin.buffer if name == "-" else stack.enter_context(open(name, "rb"))  # noqa: PTH123
+        try:
+            for table in _read(source, kind, schema, batch_rows):
+                fitted = _fitted(table, schema, name)
+                yield from fitted.to_batches(max_chunksize=batch_rows)
+        except InvalidInputError:
+            raise
+        except _BROKEN as error:
+            raise InvalidInputError(
+                f"the file cannot be read as {kind}: {error}"[:300], file=name
+            ) from error
+
+
+def _read(source: IO[bytes], kind: str, schema: pa.Schema, batch_rows: int) -> Iterator[pa.Table]:
+    if kind == "arrow":
+        yield from _read_arrow(source)
+    elif kind == "parquet":
+        whole: Any = source if source.seekable() else pa.BufferReader(source.read())
+        for batch in parquet.ParquetFile(whole).iter_batches(batch_size=batch_rows):
+            yield pa.Table.from_batches([batch])
+    elif kind == "csv":
+        types = {one.name: one.type for one in schema}
+        options = csv.ConvertOptions(column_types=types, strings_can_be_null=True)
+        for batch in csv.open_csv(source, convert_options=options):
+            yield pa.Table.from_batches([batch])
+    else:
+        lines = pa.BufferReader(source.read())
+        parsing = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+        yield json.read_json(lines, parse_options=parsing)
+
+
+def _read_arrow(source: IO[bytes]) -> Iterator[pa.Table]:
+    start = source.read(6)
+    body: Any = source
+    if source.seekable():
+        source.seek(0)
+    else:
+        body = pa.BufferReader(start + source.read())
+    if start == b"ARROW1":
+        reader = ipc.open_file(body)
+        for number in range(reader.num_record_batches):
+            yield pa.Table.from_batches([reader.get_batch(number)])
+        return
+    for batch in ipc.open_stream(body):
+        yield pa.Table.from_batches([batch])
+
+
+def _fitted(table: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
+    """Return the rows with the table's types; what cannot be cast is refused."""
+    unknown = [column for column in table.column_names if column not in schema.names]
+    if unknown:
+        raise InvalidInputError(
+            "the file has columns that the table has not", file=name, columns=", ".join(unknown)
+        )
+    wanted = pa.schema([schema.field(column) for column in table.column_names])
+    return table.cast(wanted)

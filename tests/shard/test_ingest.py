@@ -1,0 +1,185 @@
+"""`holdfast ingest` and `holdfast shard stats`."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import csv, ipc, parquet
+
+import holdfast
+from holdfast.cli import main
+from holdfast.cli._ingest import Progress
+from holdfast.cli._output import Exit
+from holdfast.shard import Sharding
+from shard.levels import KEYED, newest, stock_rows, tables_of
+
+ROWS = pa.Table.from_pylist([{"k": k, "v": f"v{k}"} for k in range(25)], schema=KEYED)
+WRITTEN = {k: f"v{k}" for k in range(25)}
+
+
+def write_stream(rows: pa.Table, path: Path) -> None:
+    with ipc.new_stream(str(path), rows.schema) as writer:
+        writer.write_table(rows)
+
+
+def write_file(rows: pa.Table, path: Path) -> None:
+    with ipc.new_file(str(path), rows.schema) as writer:
+        writer.write_table(rows)
+
+
+def write_lines(rows: pa.Table, path: Path) -> None:
+    path.write_text("\n".join(json.dumps(row) for row in rows.to_pylist()))
+
+
+FILES: dict[str, Callable[[pa.Table, Path], None]] = {
+    "rows.arrow": write_file,
+    "rows.arrows": write_stream,
+    "rows.parquet": parquet.write_table,
+    "rows.csv": csv.write_csv,
+    "rows.jsonl": write_lines,
+}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> holdfast.Table:
+    return holdfast.create_table(tmp_path / "t", KEYED)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
+    assert main([*arguments, "--json"]) == code, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+def stored(table: holdfast.Table) -> dict[int, Any]:
+    (shard,) = [one.name for one in (Path(table.uri) / "_mem_wal").iterdir()]
+    return newest(stock_rows(table, shard))
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_files_of_every_format(
+    table: holdfast.Table, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    FILES[name](ROWS, tmp_path / name)
+    told = run(capsys, "ingest", table.uri, str(tmp_path / name), "--batch-rows", "7")
+    assert told["rows"] == 25
+    assert told["shards"][0]["rows"] == 25
+    assert stored(table) == WRITTEN
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_stdin_of_every_format(
+    table: holdfast.Table,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    FILES[name](ROWS, tmp_path / name)
+
+    class Pipe(io.BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+    class Stdin:
+        buffer = Pipe((tmp_path / name).read_bytes())
+
+    monkeypatch.setattr(sys, "stdin", Stdin)
+    kind = {"arrow": "arrow", "arrows": "arrow"}.get(name.split(".")[1], name.split(".")[1])
+    assert run(capsys, "ingest", table.uri, "-", "--format", kind)["rows"] == 25
+    assert stored(table) == WRITTEN
+
+
+def test_rows_go_to_the_shards_they_belong_to(
+    table: holdfast.Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table.prepare_writers(sharding=Sharding.bucket("k", 3))
+    FILES["rows.csv"](ROWS, tmp_path / "rows.csv")
+    told = run(capsys, "ingest", table.uri, str(tmp_path / "rows.csv"))
+    assert len(told["shards"]) == 3
+    found: dict[int, Any] = {}
+    for shard in told["shards"]:
+        found |= newest(stock_rows(table, shard["shard"]))
+    assert found == WRITTEN
+
+
+def test_without_a_flush_the_log_has_the_rows(
+    table: holdfast.Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    FILES["rows.parquet"](ROWS, tmp_path / "rows.parquet")
+    told = run(
+        capsys,
+        "ingest",
+        table.uri,
+        str(tmp_path / "rows.parquet"),
+        "--no-flush",
+        "--shard",
+        "bucket-2",
+    )
+    shard = told["shards"][0]["shard"]
+    assert tables_of(table, shard) == ()
+    (stats,) = run(capsys, "shard", "stats", table.uri)["shards"]
+    assert (stats["shard"], stats["log_rows"], stats["sstables"]) == (shard, 25, 0)
+    assert stats["log_entries"] == 1 and stats["log_bytes"] > 0
+    next_position = stats["next_position"]
+    with table.claim_writer("bucket-2") as writer:
+        assert writer.wal_stats().next_position == next_position + 1  # its fence lies between
+    (stats,) = run(capsys, "shard", "stats", table.uri)["shards"]
+    assert (stats["log_rows"], stats["sstable_rows"]) == (0, 25)
+    assert main(["shard", "stats", table.uri]) == 0
+    assert "SSTables 25 rows in 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("rows.csv", "k,other\n1,x\n", "columns that the table has not"),
+        ("rows.csv", "k,v\none,x\n", "cannot be read as csv"),
+        ("rows.jsonl", '{"k": 1, "other": 2}\n', "cannot be read as jsonl"),
+        ("rows.parquet", "this is none", "cannot be read as parquet"),
+        ("rows.arrow", "this is none", "cannot be read as arrow"),
+        ("rows.txt", "k\n1\n", "--format"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(  # noqa: PLR0917 - parametrised
+    table: holdfast.Table,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    content: str,
+    expected: str,
+) -> None:
+    (tmp_path / name).write_text(content)
+    told = run(capsys, "ingest", table.uri, str(tmp_path / name), code=Exit.USAGE)
+    assert expected in told["error"]["message"]
+
+
+def test_what_is_not_there_is_said(
+    table: holdfast.Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, "ingest", table.uri, str(tmp_path / "none.csv"), code=Exit.NOT_FOUND)
+    run(capsys, "ingest", str(tmp_path / "none"), "-", "--format", "csv", code=Exit.NOT_FOUND)
+    run(capsys, "ingest", table.uri, "-", "--format", "csv", "--batch-rows", "0", code=Exit.USAGE)
+    assert run(capsys, "shard", "stats", table.uri) == {"shards": []}
+
+
+def test_progress_is_a_bar_at_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_text("x" * 10)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    bar = Progress(20)
+    bar.add(5)
+    bar.file_done(str(tmp_path / "a"))
+    bar.end()
+    assert capsys.readouterr().err == (f"\r[{'.' * 30}] 5 rows\r[{'#' * 15}{'.' * 15}] 5 rows\n")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+    lines = Progress(None)
+    lines.add(60_000)
+    assert capsys.readouterr().err == "wrote 60000 rows\n"
