@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from holdfast.testing import Exploration, Scenario, Violation, explore, wander  # noqa: E402
+from index.build_scenarios import DEEPER as INDEX_DEEPER  # noqa: E402
 from model.create_scenarios import creators  # noqa: E402
 from model.decide_scenarios import Setup, conditional, inline, staged  # noqa: E402
 from wal.log_scenarios import DEEPER as LOG_DEEPER  # noqa: E402
@@ -86,6 +87,7 @@ def _rounds(seed: int, until: float) -> Iterator[Exploration]:
     scenarios: list[Scenario] = [
         *(setup.scenario() for setup in DEEPER),
         *(shard.scenario() for shard in LOG_DEEPER),
+        *(builds.scenario() for builds in INDEX_DEEPER),
         creators(stores=1, faults=1, crashes=1),
         creators(stores=2, faults=1, crashes=1),
     ]

@@ -28,6 +28,7 @@ from holdfast.errors import HoldfastError
 from holdfast.options import StorageOptions
 
 if TYPE_CHECKING:
+    from holdfast.index import BuildInfo, IndexInfo, IndexResult
     from holdfast.memtable import IndexConfig
     from holdfast.shard import PutResult, Router, Shard, Sharding, ShardWriter, ShardWriterConfig
     from holdfast.table import (
@@ -43,9 +44,12 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "BuildInfo",
     "CommitResult",
     "HoldfastError",
     "IndexConfig",
+    "IndexInfo",
+    "IndexResult",
     "Lost",
     "Name",
     "Namespace",
@@ -76,6 +80,7 @@ __all__ = [
 
 # What is not in `holdfast.table`.
 _HOMES = {
+    "holdfast.index": {"BuildInfo", "IndexInfo", "IndexResult"},
     "holdfast.memtable": {"IndexConfig"},
     "holdfast.shard": {
         "PutResult",

@@ -93,3 +93,13 @@ def writes_by_namespace(rows: pa.Table) -> None:
 
 def namespaces() -> str:
     return Namespace("s3://bucket/lake", commit_store="env:LAKE_URL").namespace_id()
+
+
+def full_text(table: holdfast.Table) -> list[object]:
+    """Index, refresh and search a column."""
+    made: holdfast.IndexResult = table.create_index("text", "fts", tasks=4, with_position=True)
+    table.refresh_index(made.name, memory_mb=256, progress=lambda progress: print(progress.stage))
+    infos: list[holdfast.IndexInfo] = table.indexes()
+    builds: list[holdfast.BuildInfo] = table.index_builds()
+    found = table.search("text", "storm AND harbour", 10, columns=["id"], filter="id > 3")
+    return [*infos, *builds, found.num_rows]

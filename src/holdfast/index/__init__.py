@@ -14,3 +14,9 @@ can be repeated, raced and killed:
 
 Nothing staged is removed before 7, and nothing final ever is.
 """
+
+from holdfast.index._builds import BuildInfo
+from holdfast.index._progress import Progress, Stage
+from holdfast.index._results import IndexInfo, IndexResult
+
+__all__ = ["BuildInfo", "IndexInfo", "IndexResult", "Progress", "Stage"]
