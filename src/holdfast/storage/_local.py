@@ -98,11 +98,12 @@ class LocalStore(Handle):
         found = []
         with _translated("list", prefix or "."):
             for folder, _, files in os.walk(top, onerror=_raise_unless_absent):
-                for file in (Path(folder) / name for name in files):
-                    path = file.relative_to(self._root).as_posix()
+                below = folder[len(self._prefix) :].strip("/")
+                for name in files:  # plain text, not `Path`: logs have thousands
+                    path = f"{below}/{name}" if below else name
                     if path > after:
                         with contextlib.suppress(FileNotFoundError):
-                            stat = file.stat()
+                            stat = os.stat(self._prefix + path)  # noqa: PTH116
                             found.append(
                                 ObjectInfo(path=path, size=stat.st_size, modified=stat.st_mtime)
                             )
