@@ -52,6 +52,7 @@ from holdfast.storage import ObjectStore, open_store
 from holdfast.txn import TxnLike, parse_txn
 from holdfast.upkeep._vacuum import GRACE, VacuumResult, vacuum_store
 from holdfast.upkeep._verbs import UpkeepVerbs
+from holdfast.wal._shards import accept_shards
 from holdfast.wal._verbs import LogVerbs
 
 PRIMARY_KEY = b"lance-schema:unenforced-primary-key"
@@ -447,6 +448,7 @@ def adopt_table(
     if isinstance(arbiter, RecordedDecisions):
         if accept is not None or arbiter.newest(VERSIONS_SERIES) is None:
             arbiter.accept(VERSIONS_SERIES, newest)
+        accept_shards(store, arbiter)
         confirm_pin(store, arbiter.pin)
     return Table(uri, options, store, arbiter, commit_store=commit_store)
 

@@ -149,6 +149,18 @@ def test_stock_opens_a_shard_with_our_token_and_stale_hints(uri: str) -> None:
     assert mine.manifest.token is not None
 
 
+def test_stock_shards_are_adopted_by_a_commit_store(uri: str) -> None:
+    writer = lance.dataset(uri).mem_wal_writer(SHARD, max_wal_flush_interval_ms=5)
+    writer.put(table(1))
+    del writer
+    adopted = adopt_table(uri, commit_store="sqlite")
+    appender = adopted.claim_appender(SHARD)
+    assert [e.batches[0]["id"].to_pylist() for e in appender.replay()] == [[1]]
+    appender.append(log_batch(uri, 2))
+    assert [e.rows for e in adopted.tailer(SHARD).entries()] == [1, 1]
+    adopted.close()
+
+
 def test_lancedb_replays_our_entries(tmp_path: Path) -> None:
     path = tmp_path / "t.lance"
     uri = _fresh(path)
