@@ -42,8 +42,10 @@ if TYPE_CHECKING:
         release_table,
         write_table,
     )
+    from holdfast.wal import Appended, WalAppender, WalTailer
 
 __all__ = [
+    "Appended",
     "BuildInfo",
     "CommitResult",
     "HoldfastError",
@@ -65,6 +67,8 @@ __all__ = [
     "TableStatus",
     "Verdict",
     "VersionInfo",
+    "WalAppender",
+    "WalTailer",
     "Won",
     "__version__",
     "adopt_table",
@@ -90,6 +94,7 @@ _HOMES = {
         "ShardWriterConfig",
         "Sharding",
     },
+    "holdfast.wal": {"Appended", "WalAppender", "WalTailer"},
 }
 
 
