@@ -54,6 +54,7 @@ from holdfast.arbiter.stores._base import (
 )
 from holdfast.errors import (
     CollectedError,
+    CommitStoreRegressedError,
     HoldfastError,
     InvalidInputError,
     NotFoundError,
@@ -233,10 +234,22 @@ class RedisCommitStore(BaseStore):
     def scan(
         self, series: str, *, after: int = -1, limit: int = 1000, newest_first: bool = False
     ) -> Sequence[Entry]:
-        """Return up to `limit` records with numbers above `after`, in order of number."""
+        """Return up to `limit` records with numbers above `after`, in order of number.
+
+        Raises:
+            CommitStoreRegressedError: records are gone that were not collected.
+            UnavailableError: no answer.
+        """
         after = clip_after(after)
         start = "-" if after < 0 else f"({_padded(after)}"
         found = self._on(series, _SCAN, start, check_limit(limit), int(newest_first))
+        if None in found:  # the index names them still: their key was evicted or deleted
+            raise CommitStoreRegressedError(
+                "the commit store lost records of decisions: stop writing, see "
+                "docs/troubleshooting.md",
+                series=series,
+                store=self.url,
+            )
         return [Entry(int(n), v) for n, v in zip(found[::2], found[1::2], strict=True)]
 
     def boundary(self, series: str) -> int:
