@@ -103,3 +103,13 @@ def full_text(table: holdfast.Table) -> list[object]:
     builds: list[holdfast.BuildInfo] = table.index_builds()
     found = table.search("text", "storm AND harbour", 10, columns=["id"], filter="id > 3")
     return [*infos, *builds, found.num_rows]
+
+
+def fenced_log(table: holdfast.Table, batch: pa.RecordBatch) -> list[int]:
+    """Claim a shard's log, append, and follow it."""
+    shard = table.shards()[0]
+    with table.claim_appender(shard) as appender:
+        done: holdfast.Appended = appender.append([batch], tags={"txn": "a-1"})
+        appender.check_fenced()
+    tailer: holdfast.WalTailer = table.tailer(shard)
+    return [done.position, *(entry.rows for entry in tailer.entries(after=done.position))]
