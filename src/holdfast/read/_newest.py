@@ -7,6 +7,7 @@ table is shadowed when its key is in that set.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pds
 
 from holdfast.formats._keys import key_values
+from holdfast.read._hashed import HashedKeys
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = npt.NDArray[np.int64] | npt.NDArray[np.uint64]
@@ -26,6 +28,12 @@ _DENSE = 8
 _SMALL_TABLE = 1 << 20
 _LARGEST_TABLE = 1 << 25
 _KEY = "holdfast.key"
+_TEXTS = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+)
 _READ_AHEAD = 4  # batches that wait while others are compared
 
 
@@ -115,7 +123,14 @@ def _newest_others(levels: Sequence[pa.Array]) -> tuple[list[Mask], KeySet]:
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     first = np.zeros(len(encoded.dictionary), np.int64)
     first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
-    return _split(first, [len(one) for one in levels]), _Others(encoded.dictionary)
+    return _split(first, [len(one) for one in levels]), _set_of(encoded.dictionary)
+
+
+def _set_of(keys: pa.Array) -> KeySet:
+    if any(fits(keys.type) for fits in _TEXTS):
+        with contextlib.suppress(ValueError):
+            return _Bytes(keys)
+    return _Others(keys)
 
 
 def _split(first: npt.NDArray[np.int64], sizes: Sequence[int]) -> list[Mask]:
@@ -131,18 +146,39 @@ def _places(keys: Numbers, low: int) -> npt.NDArray[np.int64]:
     return (keys.astype(np.uint64) - np.uint64(low % 2**64)).astype(np.int64)
 
 
-class _IntegerSet:
-    """What the two sets of whole numbers share."""
+class _Masking:
+    """Compares batch by batch."""
 
     def without(
         self, batches: Iterable[pa.RecordBatch], keys: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            found = self.holds([batch.column(keys[0])])
+            found = self.holds([batch.column(name) for name in keys])
             if not found.any():
                 yield batch
             elif not found.all():
                 yield batch.filter(pa.array(~found))
+
+    def holds(self, columns: Sequence[pa.Array]) -> Mask:
+        raise NotImplementedError
+
+
+class _Bytes(_Masking):
+    """Text or bytes, and keys of several columns."""
+
+    def __init__(self, keys: pa.Array) -> None:
+        self._size = len(keys)
+        self._keys = HashedKeys(keys)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def holds(self, columns: Sequence[pa.Array]) -> Mask:
+        return self._keys.holds(key_values(columns))
+
+
+class _IntegerSet(_Masking):
+    """What the two sets of whole numbers share."""
 
     def holds(self, columns: Sequence[pa.Array]) -> Mask:
         column = columns[0]
@@ -194,7 +230,7 @@ class _Sorted(_IntegerSet):
 
 
 class _Others:
-    """Keys of any type: Arrow's hash table, built once per stream."""
+    """Keys of any type: Arrow's own hash table, built once per stream."""
 
     def __init__(self, keys: pa.Array) -> None:
         self._keys = keys
