@@ -18,9 +18,10 @@ from typing import Any
 
 import pyarrow as pa
 
+import holdfast.read._pins as production_pins
 import holdfast.read._snapshot as production
 from holdfast.arbiter import ConditionalPut, Verdict
-from holdfast.errors import NotFoundError, SnapshotExpiredError
+from holdfast.errors import SnapshotExpiredError
 from holdfast.formats import version_name, version_of
 from holdfast.formats._shard_manifest import ShardManifest, SsTable
 from holdfast.formats._sstable import sstable_path
@@ -121,6 +122,37 @@ class Setup:
         except (SnapshotExpiredError, snapshot.SnapshotExpiredError):
             return
         world.acknowledge("read", floor, changed, tuple(sorted(rows.items())))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pinned(Setup):
+    """Readers that pin their snapshot: a file of it is never gone, at the first try.
+
+    Attributes:
+        pins: the module whose pins are explored.
+        pins_first: whether the collector reads pins before it knows what is garbage.
+    """
+
+    pins: Any = production_pins
+    pins_first: bool = False
+
+    def _keep(self, world: World) -> None:
+        steps = Steps(world.store(), CountedIds(60))
+        for _ in range(self.rounds):
+            steps.flush()
+            early = steps.pins() if self.pins_first else None
+            folders = steps.drain(steps.merge())
+            steps.collect_unpinned(folders, early)
+
+    def _read(self, world: World) -> None:
+        store = world.store()
+        steps = Steps(store, CountedIds(90))
+        source = Shards(store, steps.arbiter, lambda: _base(store, self.snapshot))
+        token = steps.ids.token()
+        taken = self.pins.take_pinned(store, token, lambda: self.snapshot.take_snapshot(source))
+        rows = _rows(store, taken)
+        world.acknowledge("read", 0, False, tuple(sorted(rows.items())))
+        production_pins.release(store, token)
 
 
 class Port:
@@ -225,6 +257,19 @@ class Steps:
         flushed = [entry_name(SHARD, n).path for n in range(1, current.replay_after + 1)]
         self.store.delete([*flushed, *map(_data, folders)])
 
+    def pins(self) -> list[Any]:
+        return list(production_pins.read_pins(self.store, 0.0))
+
+    def collect_unpinned(self, folders: Sequence[str], early: list[Any] | None) -> None:
+        """Delete drained SSTables that no pin needs; what is garbage is known by now."""
+        pins = self.pins() if early is None else early
+        if any(pin.record is None for pin in pins):
+            return
+        kept = {
+            folder for pin in pins for shard in pin.record.shards for _, folder in shard.sstables
+        }
+        self.store.delete([_data(folder) for folder in folders if folder not in kept])
+
 
 def check(world: World, _state: State) -> str | None:
     for actor in world.actors:
@@ -281,4 +326,4 @@ def _data(folder: str) -> str:
     return f"{sstable_path(SHARD, folder)}/data"
 
 
-__all__ = ["NotFoundError", "Setup", "check"]
+__all__ = ["Pinned", "Setup", "check"]

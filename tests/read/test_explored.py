@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing import Violation, explore, mutate
-from read.snapshot_scenarios import Setup
+from read.snapshot_scenarios import Pinned, Setup
 
 SNAPSHOT = "holdfast.read._snapshot"
 SCENARIOS = [
@@ -15,6 +15,7 @@ SCENARIOS = [
     Setup(name="beside a writer", flushed=1, logged=0, writes=1, preemptions=1),
     Setup(name="two rounds beside a writer", writes=1, rounds=2, preemptions=1),
     Setup(name="two readers", readers=2, preemptions=1),
+    Pinned(name="a pinned reader", flushed=1, logged=0, changes=False, preemptions=2),
 ]
 
 
@@ -88,3 +89,19 @@ def test_mutant_is_killed(name: str) -> None:
             print(violation)
             return
     pytest.fail(f"nobody noticed: {name}")
+
+
+PIN_FIRST = "        store.put(path, encode_snapshot(None))\n        snapshot = take()\n"
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("rule", ["the pin comes first", "garbage is known before pins are read"])
+def test_files_of_a_pinned_snapshot_go_without(rule: str) -> None:
+    pins = mutate("holdfast.read._pins", (PIN_FIRST, "        snapshot = take()\n"))
+    careless = (
+        Pinned(name=rule, pins=pins, flushed=1, logged=0, changes=False, preemptions=2)
+        if rule == "the pin comes first"
+        else Pinned(name=rule, pins_first=True, flushed=1, logged=0, changes=False, preemptions=2)
+    )
+    with pytest.raises(Violation, match="STOPPED"):
+        explore(careless.scenario())

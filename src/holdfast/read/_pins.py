@@ -63,7 +63,7 @@ def take_pinned(store: ObjectStore, token: str, take: Callable[[], Snapshot]) ->
         store.put(path, encode_snapshot(None))
         snapshot = take()
         store.put(path, encode_snapshot(snapshot.record))
-    except BaseException:
+    except Exception:
         release(store, token)
         raise
     return snapshot
