@@ -14,6 +14,7 @@ from lance.query import MatchQuery
 
 import holdfast
 from holdfast.errors import InvalidInputError, NotFoundError
+from holdfast.index._finalize import Finalizer
 from holdfast.testing import FaultyS3
 from index.corpus import (
     SCHEMA,
@@ -24,7 +25,7 @@ from index.corpus import (
     rows,
     stock_copy,
 )
-from s3_servers import S3Server
+from index.test_races import built
 
 
 def indexed_files(table: lance.LanceDataset, uri: Path, segment: str) -> set[str]:
@@ -70,17 +71,38 @@ def test_equal_to_one_process_on_s3(
 
 
 @pytest.mark.requirement("F3")
-def test_the_finalizer_moves_no_part_through_its_process(ministack: S3Server) -> None:
-    """On S3 the parts are copied by the server, and their checksums compared with the tasks'."""
+def test_the_finalizer_moves_no_part_through_its_process(
+    faulty_s3: Callable[..., FaultyS3],
+) -> None:
+    """On S3 the server copies the parts, and its checksums are compared with the tasks'."""
+    server = faulty_s3()
     table = make_table(
-        ministack.url(f"moved-{uuid.uuid4()}"),
-        storage_options=ministack.storage_options(),
-        fragments=2,
+        server.url("holdfast", "t"), storage_options=server.storage_options(), fragments=2
     )
-    table.create_index("text", "fts", tasks=2)
-    store = table._store
-    listed = [info for info in store.list("_indices") if "part_" in info.path]
+    _, record = built(table)
+    server.requests.clear()
+    assert table.finalize_index(record.build_id).applied
+    parts = [one for one in server.requests.all() if "/part_" in one.key]
+    assert {one.operation for one in parts} <= {"copy", "head", "delete"}
+    assert sum(one.operation == "copy" for one in parts) == 6
+    listed = [info for info in table._store.list("_indices") if "/part_" in info.path]
     assert listed and all(info.md5 for info in listed)
+
+
+def test_a_final_part_with_other_bytes_of_the_same_length_is_repaired(
+    faulty_s3: Callable[..., FaultyS3], tmp_path: Path
+) -> None:
+    server = faulty_s3()
+    table = make_table(
+        server.url("holdfast", "t"), storage_options=server.storage_options(), fragments=2
+    )
+    indexes, record = built(table)
+    finalizer = Finalizer(indexes.ground)
+    finalizer.complete(finalizer.freeze(record.build_id))
+    path = f"_indices/{record.build_id}/part_1_docs.lance"
+    table._store.put(path, b"x" * table._store.head(path).size)
+    assert table.finalize_index(record.build_id).applied
+    assert_equal_to_stock(table.dataset(), stock_copy(table, tmp_path, with_position=True))
 
 
 @pytest.mark.requirement("F2")
