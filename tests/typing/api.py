@@ -113,3 +113,20 @@ def fenced_log(table: holdfast.Table, batch: pa.RecordBatch) -> list[int]:
         appender.check_fenced()
     tailer: holdfast.WalTailer = table.tailer(shard)
     return [done.position, *(entry.rows for entry in tailer.entries(after=done.position))]
+
+
+def shard_writer(table: holdfast.Table, batch: pa.RecordBatch) -> list[int]:
+    """Prepare a table, claim shards, put, read, flush."""
+    table.prepare_writers(sharding=holdfast.Sharding.bucket("id", 4))
+    config = holdfast.ShardWriterConfig(max_memtable_rows=1_000)
+    router: holdfast.Router = table.router()
+    for shard, rows in router.split(batch):
+        with table.claim_writer(shard, config=config) as writer:
+            done: holdfast.PutResult = writer.put(rows)
+            later = writer.put_nowait([{"id": 1}])
+            writer.delete([2])
+            found = writer.scan("id > 1", columns=["id"], limit=3)
+            writer.flush()
+    with holdfast.ShardWriter.open(table, "bucket-1") as other:
+        near = other.nearest("vec", [0.5, 1.5], k=2, metric="l2")
+    return [done.rows, later.result().rows, found.num_rows, near.num_rows, other.stats().puts]
