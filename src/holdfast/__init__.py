@@ -30,6 +30,7 @@ from holdfast.options import StorageOptions
 if TYPE_CHECKING:
     from holdfast.index import BuildInfo, IndexInfo, IndexResult
     from holdfast.memtable import IndexConfig
+    from holdfast.read import TableSnapshot
     from holdfast.shard import PutResult, Router, Shard, Sharding, ShardWriter, ShardWriterConfig
     from holdfast.table import (
         CommitResult,
@@ -64,6 +65,7 @@ __all__ = [
     "Sharding",
     "StorageOptions",
     "Table",
+    "TableSnapshot",
     "TableStatus",
     "Verdict",
     "VersionInfo",
@@ -86,6 +88,7 @@ __all__ = [
 _HOMES = {
     "holdfast.index": {"BuildInfo", "IndexInfo", "IndexResult"},
     "holdfast.memtable": {"IndexConfig"},
+    "holdfast.read": {"TableSnapshot"},
     "holdfast.shard": {
         "PutResult",
         "Router",

@@ -130,3 +130,13 @@ def shard_writer(table: holdfast.Table, batch: pa.RecordBatch) -> list[int]:
     with holdfast.ShardWriter.open(table, "bucket-1") as other:
         near = other.nearest("vec", [0.5, 1.5], k=2, metric="l2")
     return [done.rows, later.result().rows, found.num_rows, near.num_rows, other.stats().puts]
+
+
+def fresh_reads(table: holdfast.Table) -> list[int]:
+    """Read all levels; keep one moment."""
+    rows = sum(batch.num_rows for batch in table.scan(["id"], "id > 1", limit=5))
+    near = table.nearest("vec", [0.5, 1.5], 3, metric="l2", freshness="flushed", nprobes=4)
+    with table.snapshot(pinned=True) as snapshot:
+        kept: holdfast.TableSnapshot = snapshot
+        found = kept.lookup([1, 2], ["id"])
+    return [rows, near.num_rows, found.num_rows, table.count(freshness="base")]
