@@ -8,22 +8,33 @@ vacuum("s3://bucket/events.lance", confirm=True)
 """
 
 from holdfast.upkeep._candidates import Candidate, Doubt
+from holdfast.upkeep._compact_lsm import CompactLsmResult, ShardMerge
 from holdfast.upkeep._doctor import Diagnosis, Finding, FindingKind, Severity, doctor
+from holdfast.upkeep._flush_log import FlushLogResult
+from holdfast.upkeep._maintain import MaintainResult, Policy, Step, StepKind, StepState
 from holdfast.upkeep._rescue import Rescued, RescueResult, rescue
 from holdfast.upkeep._vacuum import GRACE, Leftover, LeftoverKind, VacuumResult, vacuum
 
 __all__ = [
     "GRACE",
     "Candidate",
+    "CompactLsmResult",
     "Diagnosis",
     "Doubt",
     "Finding",
     "FindingKind",
+    "FlushLogResult",
     "Leftover",
     "LeftoverKind",
+    "MaintainResult",
+    "Policy",
     "RescueResult",
     "Rescued",
     "Severity",
+    "ShardMerge",
+    "Step",
+    "StepKind",
+    "StepState",
     "VacuumResult",
     "doctor",
     "rescue",
