@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ from holdfast.errors import FencedError, HoldfastError
 from holdfast.storage import ObjectStore, open_store
 from holdfast.wal import ShardManifest, SsTable, WalAppender, collect_log
 
+SLEEPS_AFTER = 5
 SHARD = "11111111-2222-4333-8444-555555555555"
 
 
@@ -103,3 +107,6 @@ def sleeper(run: Run, told: Any) -> None:
             return
         told.put(("acknowledged", mark, None))
         number += 1
+        if run.commit_store is not None and number == SLEEPS_AFTER:
+            time.sleep(0.2)  # until the queue has sent what was put
+            os.kill(os.getpid(), signal.SIGSTOP)

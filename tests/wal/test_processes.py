@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import random
 import signal
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from multiprocessing import forkserver
@@ -145,9 +146,9 @@ def test_a_sleeper_is_fenced_across_flush_and_collection(place: Callable[[str], 
         process.start()
         assert process.pid is not None
         acknowledged = [told.get(timeout=60)[1] for _ in range(2 + number % 3)]
-        os.kill(process.pid, signal.SIGSTOP)
+        store, arbiter = parts(run, [])
+        put_to_sleep(process.pid, run)
         try:
-            store, arbiter = parts(run, [])
             appender, found = recovered(store, arbiter)
             appender.append(rows("b0"))
             flush(appender, [*found, "b0"])
@@ -171,6 +172,17 @@ def test_a_sleeper_is_fenced_across_flush_and_collection(place: Callable[[str], 
         assert set(acknowledged) <= set(all_of_it)
         assert all_of_it[-2:] == ["b0", "b1"]
         assert len(set(all_of_it)) == len(all_of_it)
+
+
+def put_to_sleep(pid: int, run: Run) -> None:
+    """Stop a process anywhere; with a commit store, wait until it stops itself.
+
+    Stopped inside a transaction it would keep its database locked for everybody.
+    """
+    if run.commit_store is None:
+        os.kill(pid, signal.SIGSTOP)
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        time.sleep(0.01)
 
 
 HISTORIES = int(os.environ.get("HOLDFAST_LOG_HISTORIES", "1000" if LONG else "100"))
