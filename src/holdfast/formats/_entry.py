@@ -49,7 +49,7 @@ _BLANK = b"hf-" + b"0" * 32 + b"/" + b"0" * 20 + b"/" + b"0" * 20 + b"/" + b"0" 
 _HEAD = struct.Struct("<Ii")
 _CONTINUED = 0xFFFFFFFF
 _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-_BROKEN = (pa.ArrowException, OSError, ValueError, KeyError, struct.error)
+_BROKEN = (pa.ArrowException, OSError, ValueError, LookupError, struct.error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
