@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from commits.table_worker import Place, rows
 from holdfast.arbiter import RecordedDecisions
+from holdfast.commits._versions import Versions
 from holdfast.errors import UnavailableError
 from holdfast.formats import version_of
 from holdfast.table import Table
@@ -115,10 +116,14 @@ def test_data_that_cannot_be_made_durable_is_not_committed(
     """The data is synced while Lance commits; the hook waits for it, and hears how it went."""
     table = Place(uri=str(tmp_path / "t.lance")).create()
 
-    def broken(*_: object) -> None:
-        raise UnavailableError("the disk is broken")
+    sync = Versions.sync
 
-    monkeypatch.setattr("holdfast.commits._versions.Versions.sync", broken)
+    def broken(self: Versions, paths: Sequence[str]) -> None:
+        if any(path.startswith("data/") for path in paths):
+            raise UnavailableError("the disk is broken")
+        sync(self, paths)
+
+    monkeypatch.setattr(Versions, "sync", broken)
     with pytest.raises(UnavailableError, match="the disk is broken"):
         table.append(rows(1), txn="once")
     monkeypatch.undo()

@@ -127,7 +127,7 @@ class Operation(LongLived):
         versions: the versions of the table.
         options: storage options with their values.
         txns: the transactions it applies.
-        synced: the data files it adds are durable already.
+        synced: the data files it adds are durable once `edit` returned, which adds none.
         creates: it makes version 1 or none.
         edit: changes the manifest that is about to be decided, or refuses.
         decided: called once the version is decided, whatever Lance does after that.

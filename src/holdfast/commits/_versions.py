@@ -75,9 +75,9 @@ class Versions:
     ) -> dict[str, object]:
         """Make a staged manifest the version it wants to be.
 
-        `synced` says that the data files the version adds are durable already, `creates`
-        that somebody here is about to create the table; `edit` has the last word on the
-        manifest.
+        `synced` says that the data files the version adds are durable once `edit` returned,
+        and that `edit` changes no files; `creates` that somebody here is about to create the
+        table; `edit` has the last word on the manifest.
 
         Raises:
             AlreadyExistsError: another writer created the table meanwhile.
@@ -99,10 +99,13 @@ class Versions:
         head = Head(manifest)
         entries = _entries(head, txns, version)
         check_rebased(self.store, manifest, head)
-        if edit is not None:
-            manifest = edit(manifest)
-            head = Head(manifest)
-        self._sync(manifest, head, data_too=not synced)
+        if synced:  # an append; `edit` waits until its data is durable, so do our part first
+            self._sync_transaction(head)
+        edited = manifest if edit is None else edit(manifest)
+        if edited is not manifest:
+            manifest, head = edited, Head(edited)
+        if not synced:
+            self._sync_shown(manifest)
         body = head.with_config({**entries, TOKEN_KEY: token})
         decision = self.arbiter.decide(name, body, token)
         if isinstance(decision, Lost):
@@ -115,20 +118,24 @@ class Versions:
         if isinstance(self.store, LocalStore):
             self.store.sync(paths)
 
-    def _sync(self, manifest: bytes, head: Head, *, data_too: bool) -> None:
+    def _sync_transaction(self, head: Head) -> None:
+        """Make the transaction durable, the one file that an append adds besides its data.
+
+        The commit of an append must not cost more with every fragment there is.
+        """
+        if head.transaction_file:
+            self.sync([transaction_path(head.transaction_file)])
+
+    def _sync_shown(self, manifest: bytes) -> None:
         """Make durable what the version shows and nobody made durable before."""
         if not isinstance(self.store, LocalStore):
             return
-        if data_too:
-            shown = shown_files(manifest)
-        else:  # an append: its commit must not cost more with every fragment there is
-            file = head.transaction_file
-            shown = {transaction_path(file)} if file else set()
+        shown = shown_files(manifest)
         fresh = shown - self._durable
         folders = [path[:-1] for path in fresh if path.endswith("/")]
         files = [path for path in fresh if not path.endswith("/")]
         self.store.sync([*files, *(info.path for f in folders for info in self.store.list(f))])
-        self._durable = shown if data_too else self._durable
+        self._durable = shown
 
     def drop(self, path: str) -> None:
         """Remove a staged manifest that nobody needs any more; best effort."""
