@@ -110,6 +110,9 @@ def _real_servers(seed: int) -> int:
         "HOLDFAST_EXPLORE": "1",
         "HOLDFAST_HISTORIES": "10000",
         "HOLDFAST_SEED": str(seed),
+        "HOLDFAST_LSM_STATES": "50000",
+        "HOLDFAST_STORM_ROUNDS": "40",
+        "HOLDFAST_STORM_SEEDS": "50",
     }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "timeout=3600"]
     tests = [
@@ -117,6 +120,8 @@ def _real_servers(seed: int) -> int:
         "tests/arbiter/stores/test_suite.py",
         "tests/wal/test_processes.py",
         "tests/wal/test_interop.py",
+        "tests/lsm/test_explored.py",
+        "tests/lsm/test_storm.py",
     ]
     return subprocess.run([*command, *tests], cwd=ROOT, env=environment, check=False).returncode
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast.spark
-from holdfast.errors import NotFoundError
+from holdfast.errors import ConflictError, NotFoundError
 from holdfast.spark._compact_lsm import SparkBase
 from lsm.tables import (
     add_generation,
@@ -48,6 +48,24 @@ def test_tasks_merge_generations_and_fragments(spark: Any, tmp_path: Path) -> No
     assert [pending_of(table, shard) for shard in shards] == [[], []]
     assert (done.applied, done.version) == (True, before + 2)
     assert holdfast.spark.table(spark, table.uri).compact_lsm().applied is False
+
+
+def test_a_merge_by_key_is_refused_while_rows_wait_in_the_log(spark: Any, tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", [{"k": n, "v": "base"} for n in range(4)])
+    shard = new_shard()
+    by_spark = holdfast.spark.table(spark, table.uri)
+    changes = spark.createDataFrame([(1, "direct")], "k long, v string")
+    with table.claim_writer(shard, config=holdfast.ShardWriterConfig(enable_memtable=False)) as log:
+        log.put([{"k": 1, "v": "log"}])
+    for step in (lambda: None, lambda: table.flush_log(shard)):  # in the log, in a generation
+        step()
+        with pytest.raises(ConflictError, match="wait in the table's log"):
+            by_spark.merge_into(changes, on="k")
+    assert by_spark.merge_into(changes, on="k", over_log=True).updated == 1
+    table.compact_lsm()
+    assert rows_of(table)[1] == "log"  # which is why it was refused
+    assert by_spark.merge_into(changes, on="k").updated == 1
+    assert rows_of(table)[1] == "direct"
 
 
 def test_what_tasks_computed_too_late_changes_nothing(spark: Any, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ from holdfast.spark._tasks import failure_of, raise_if_error, register
 from holdfast.spark._types import check_writable, spark_schema
 from holdfast.table import CommitResult, Table
 from holdfast.txn import TxnLike
+from holdfast.upkeep._waiting import refuse_waiting
 
 Operation: TypeAlias = Any
 """One of `lance.LanceOperation`, which ships no types."""
@@ -143,9 +144,11 @@ class Merge:
         on: Sequence[str],
         clauses: Clauses,
         *,
+        over_log: bool = False,
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
+        self._over_log = over_log
         self._table = table
         self._options = options
         self._source = source
@@ -167,6 +170,8 @@ class Merge:
         begun = self._clock.elapsed()
         if txn is not None and self._table.applied([txn])[0]:
             return self._result(self._table.dataset().version, None, txn, begun)
+        if not self._over_log:
+            refuse_waiting(self._table._log_ground())  # noqa: SLF001 - an edge of the same house
         for _ in range(tries):
             self._tries += 1
             base = self._table.dataset()

@@ -173,6 +173,7 @@ class SparkTable:
         delete_where: str | None = None,
         txn: TxnLike | None = None,
         tries: int = TRIES,
+        over_log: bool = False,
     ) -> MergeResult:
         """Change rows by key: update, insert, delete; all in one version.
 
@@ -192,11 +193,14 @@ class SparkTable:
                 may the source have columns that the table lacks.
             txn: makes a repeat harmless: `(app, number)` or a string.
             tries: how often to begin.
+            over_log: merge although rows wait in the table's log. They win over these once
+                they are merged, so no key must be in both.
 
         Raises:
             InvalidInputError: keys that are null or there more than once (the error names
                 them), columns that do not fit, an unknown clause, a malformed txn.
-            ConflictError: other writers were faster, `tries` times.
+            ConflictError: other writers were faster, `tries` times; or rows wait in the
+                table's log.
             CommitUnknownError: the outcome could not be learnt; repeat with the same txn.
             HoldfastError: Spark's job failed; nothing was changed.
         """
@@ -205,7 +209,8 @@ class SparkTable:
         )
         if tries < 1:
             raise InvalidInputError("tries is at least 1", tries=tries)
-        return Merge(self._table, self._options, df, on, clauses).run(txn, tries)
+        merge = Merge(self._table, self._options, df, on, clauses, over_log=over_log)
+        return merge.run(txn, tries)
 
     def upsert_batch(
         self,
