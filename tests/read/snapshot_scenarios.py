@@ -326,4 +326,12 @@ def _data(folder: str) -> str:
     return f"{sstable_path(SHARD, folder)}/data"
 
 
-__all__ = ["Pinned", "Setup", "check"]
+# What the default test run leaves out: more preemptions, more writes, more rounds.
+DEEPER = [
+    Setup(name="read: every schedule", flushed=1, logged=1),
+    Setup(name="read: beside a writer", flushed=1, writes=2, rounds=2, preemptions=3),
+    Setup(name="read: two readers", readers=2, rounds=2, preemptions=2),
+    Pinned(name="read: a pinned reader", flushed=1, changes=False),
+]
+
+__all__ = ["DEEPER", "Pinned", "Setup", "check"]
