@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import holdfast
-from commits.appender import rows
+from commits.table_worker import rows
 from holdfast.arbiter import Key, RecordedDecisions, open_arbiter
 from holdfast.commits._history import TableStatus, VersionInfo
 from holdfast.errors import CorruptError, InvalidInputError

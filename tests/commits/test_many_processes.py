@@ -136,8 +136,8 @@ def test_a_gateway_that_answers_oddly(
     assert len(place.ids()) == len(set(place.ids()))
 
 
-@pytest.mark.requirement("C1", "C9")
-@pytest.mark.parametrize("where", ["ignoring + sqlite", "disk + condition"])
+@pytest.mark.requirement("C1", "C2", "C8", "C9")
+@pytest.mark.parametrize("where", ["ignoring + sqlite", "racy + sqlite", "disk + condition"])
 def test_stock_calls_through_the_namespace(
     make_place: Callable[[str], Place], workers: ProcessPoolExecutor, where: str
 ) -> None:
