@@ -21,6 +21,7 @@ from holdfast.memtable._parts import (
     KeyCodes,
     Numbers,
     Part,
+    has_doubles,
     hits,
     make_part,
     settle,
@@ -177,22 +178,22 @@ class MemTable:
     def _index(self, batch: pa.RecordBatch) -> None:
         first, rows = self._indexed(), int(batch.num_rows)
         self._grow(first + rows)
-        codes = _NO_CODES
         if self.keys:
             columns = self._codes.columns(batch)
-            codes = self._codes.of(columns)
-            self._mark(columns, codes, first)
-        self._parts.append(make_part(batch, first, codes))
+            part = make_part(batch, first, self._codes.of(columns))
+            self._mark(columns, part)
+        else:
+            part = make_part(batch, first, _NO_CODES)
+        self._parts.append(part)
         settle(self._parts)
 
-    def _mark(self, columns: list[pa.Array], codes: Numbers, first: int) -> None:
+    def _mark(self, columns: list[pa.Array], new: Part) -> None:
         """Mark what these rows replace, among themselves and before."""
-        last = newest_per_key(columns).to_numpy()
-        if len(last) < len(codes):
-            self._newest[first : first + len(codes)] = False
-            self._newest[first + last] = True
-        for part, which, inside in hits(self._parts, codes):
-            good = self._same(columns, which, part.batch, inside)
+        if has_doubles(new):
+            self._newest[new.first : new.end] = False
+            self._newest[new.first + newest_per_key(columns).to_numpy()] = True
+        for part, which, inside in hits(self._parts, new.codes):
+            good = self._same(columns, new.order[which], part.batch, inside)
             self._newest[inside[good] + part.first] = False
 
     def _same(

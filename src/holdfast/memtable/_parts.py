@@ -2,8 +2,8 @@
 
 A part is a batch of rows and, for a table with a key, one 64-bit code per row, sorted. For a
 key of one integer the code is the key; otherwise it is a hash, and a hit is compared with
-the key itself. Eight parts of one level are merged into one of the next, so there are never
-many and no row is copied often.
+the key itself. Eight small parts of one level are merged into one of the next, so there are
+never many and no row is copied often.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from holdfast.formats._keys import key_values
 
 FAN = 8
 """How many parts of one level become one of the next."""
+
+LARGE = 16_384
+"""How many rows a merge may make: a few large parts are searched fast enough, and not copied."""
 
 Codes = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int64]
@@ -85,14 +88,25 @@ class KeyCodes:
 
 def make_part(batch: pa.RecordBatch, first: int, codes: Codes) -> Part:
     """Return a new part of level 0."""
+    if len(codes) < 2 or (codes[1:] > codes[:-1]).all():  # noqa: PLR2004 - often keys only grow
+        return Part(batch, first, 0, codes, np.arange(len(codes)))
     order = np.argsort(codes, kind="stable")
     return Part(batch, first, 0, codes[order], order)
 
 
+def has_doubles(part: Part) -> bool:
+    """Tell whether two rows may have one key: their codes are equal."""
+    return bool((part.codes[1:] == part.codes[:-1]).any())
+
+
 def settle(parts: list[Part]) -> None:
-    """Merge at the end of the list until no level has `FAN` parts there."""
-    while len(parts) >= FAN and all(part.level == parts[-1].level for part in parts[-FAN:]):
-        parts[-FAN:] = [_merged(parts[-FAN:])]
+    """Merge at the end of the list until no level has `FAN` small parts there."""
+    while len(parts) >= FAN:
+        last = parts[-FAN:]
+        rows = last[-1].end - last[0].first
+        if rows > LARGE or any(part.level != last[-1].level for part in last):
+            return
+        parts[-FAN:] = [_merged(last)]
 
 
 def _merged(parts: Sequence[Part]) -> Part:
@@ -108,7 +122,12 @@ def _merged(parts: Sequence[Part]) -> Part:
 
 def hits(parts: Sequence[Part], codes: Codes) -> Iterator[tuple[Part, Numbers, Numbers]]:
     """Yield per part which codes are in it, and in which rows of its batch."""
+    if not len(codes):
+        return
+    low, high = codes.min(), codes.max()
     for part in parts:
+        if not len(part.codes) or part.codes[-1] < low or high < part.codes[0]:
+            continue
         left = np.searchsorted(part.codes, codes, "left")
         counts = np.searchsorted(part.codes, codes, "right") - left
         if counts.any():

@@ -46,6 +46,7 @@ class Base:
         version: the version.
         schema: its columns.
         keys: the columns of the primary key; none for an append-only table.
+        storage_schema: the columns of rows in memory and in SSTables, with the tombstone.
         log_schema: the columns of log entries: those of rows in memory, with their ids.
         ids: the id of each column and nested field, by its path of names.
         storage_version: of Lance's data files.
@@ -56,22 +57,21 @@ class Base:
     version: int
     schema: pa.Schema
     keys: tuple[str, ...]
+    storage_schema: pa.Schema
     log_schema: pa.Schema
     ids: Mapping[tuple[str, ...], int]
     storage_version: str
     details: MemWalDetails | None
     indexes: tuple[KeptIndex, ...]
 
-    @property
-    def storage_schema(self) -> pa.Schema:
-        """Return the columns of rows in memory and in SSTables.
 
-        A deleted row has its key and nothing else, so every other column may be null.
-        """
-        fields = [
-            one.with_nullable(one.nullable or one.name not in self.keys) for one in self.schema
-        ]
-        return pa.schema([*fields, pa.field(TOMBSTONE, pa.bool_(), nullable=False)])
+def _storage_schema(schema: pa.Schema, keys: tuple[str, ...]) -> pa.Schema:
+    """Return the columns of rows in memory and in SSTables.
+
+    A deleted row has its key and nothing else, so every other column may be null.
+    """
+    fields = [one.with_nullable(one.nullable or one.name not in keys) for one in schema]
+    return pa.schema([*fields, pa.field(TOMBSTONE, pa.bool_(), nullable=False)])
 
 
 def read_base(dataset: lance.LanceDataset, manifest: bytes) -> Base:
@@ -95,6 +95,7 @@ def read_base(dataset: lance.LanceDataset, manifest: bytes) -> Base:
         version=int(dataset.version),
         schema=schema,
         keys=keys,
+        storage_schema=_storage_schema(schema, keys),
         log_schema=_with_mark(log_schema(schema, dataset.lance_schema.fields(), keys)),
         ids=ids,
         storage_version=str(dataset.data_storage_version),

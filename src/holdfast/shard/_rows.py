@@ -26,8 +26,7 @@ def rows_of(data: Data, base: Base) -> pa.RecordBatch:
         InvalidInputError: no rows, columns that do not fit, a null where none may be, or more
             rows than one log entry can hold.
     """
-    with translated("data"):
-        table = as_reader(data, base.schema).read_all()
+    table = _table_of(data, base)
     columns = []
     for field in base.schema:
         if field.name in table.column_names:
@@ -38,6 +37,13 @@ def rows_of(data: Data, base: Base) -> pa.RecordBatch:
             columns.append(pa.nulls(table.num_rows, field.type))
     deleted = pa.array(np.zeros(table.num_rows, np.bool_))
     return _checked([*columns, deleted], base)
+
+
+def _table_of(data: Data, base: Base) -> pa.Table:
+    if isinstance(data, pa.RecordBatch | pa.Table) and not differences(data.schema, base.schema):
+        return data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
+    with translated("data"):
+        return as_reader(data, base.schema).read_all()
 
 
 def tombstones_of(keys: Keys, base: Base) -> pa.RecordBatch:
