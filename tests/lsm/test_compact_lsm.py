@@ -15,7 +15,7 @@ from lance.mem_wal import CompactedSsTable
 import holdfast
 from holdfast.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError
 from holdfast.upkeep import _merge_rows
-from holdfast.upkeep._compact_lsm import LanceBase, merge_shard
+from holdfast.upkeep._compact_lsm import LanceBase, LancePass, merge_shard
 from lsm.tables import (
     SCHEMA,
     add_generation,
@@ -185,6 +185,28 @@ def test_whatever_others_commit_while_a_merge_is_computed_the_rows_are_exact(
     assert merged_of(table) == {shard: 1}
 
 
+def test_a_commit_in_the_last_moment_is_seen_in_the_manifest_that_is_decided(
+    table: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = new_shard()
+    add_generation(table, shard, [{"k": 20, "v": "log"}])
+    looked: list[int] = []
+    fits = LancePass._fits
+
+    def slow(merging: Any, newest: Any) -> bool:
+        found = fits(merging, newest)
+        if not looked:
+            table.append([{"k": 20, "v": "base"}])  # after the look, before the decision
+        looked.append(int(newest.version))
+        return found
+
+    monkeypatch.setattr(LancePass, "_fits", slow)
+    done = table.compact_lsm()
+    assert len(looked) > 1
+    assert done.shards[0].tries == 2
+    assert rows_of(table)[20] == "log"
+
+
 def test_an_append_of_other_keys_does_not_make_a_merge_begin_anew(table: Any) -> None:
     shard = new_shard()
     add_generation(table, shard, [{"k": 1, "v": "log"}])
@@ -337,3 +359,22 @@ def test_rows_are_read_in_batches_of_a_bounded_size(
     table.compact_lsm()
     rows = rows_of(table)
     assert sum(value == "log" for value in rows.values()) == len(range(50, 600, 3))
+
+
+@pytest.mark.parametrize("spread", [1, 1 << 40])
+@pytest.mark.parametrize(
+    ("kind", "least"), [(pa.int64(), -(1 << 62)), (pa.uint64(), 1 << 63), (pa.int8(), -128)]
+)
+def test_keys_that_are_close_and_keys_that_are_far_apart(
+    tmp_path: Path, kind: pa.DataType, least: int, spread: int
+) -> None:
+    spread = 1 if kind == pa.int8() else spread
+    schema = pa.schema([pa.field("k", kind), pa.field("v", pa.string())])
+    keys = [least + spread * n for n in range(200)]
+    table = make_table(tmp_path / "t", [{"k": key, "v": "base"} for key in keys], schema=schema)
+    shard = new_shard()
+    add_generation(table, shard, [{"k": key, "v": "log"} for key in keys[10:190:7]])
+    done = table.compact_lsm()
+    expected = dict.fromkeys(keys, "base") | dict.fromkeys(keys[10:190:7], "log")
+    assert rows_of(table) == expected
+    assert done.shards[0].replaced == len(keys[10:190:7])

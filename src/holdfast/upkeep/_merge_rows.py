@@ -37,6 +37,8 @@ _OFFSET_MASK = (1 << _FRAGMENT_BITS) - 1
 _KEYS_AT_ONCE = 1 << 19  # of the base table; each such lot is looked up in one pass
 _ROWS_AT_ONCE = 1 << 16
 _LOOKED_UP_AT_ONCE = 2_000  # keys that one question to an index names
+_FEWEST_FLAGS = 1 << 24
+_FLAGS_PER_KEY = 64
 _INDEX_PAYS_BELOW = 1 / 200  # of the base table's rows
 
 
@@ -188,8 +190,8 @@ class Changes:
         else:
             chosen = [self._dataset.get_fragment(number) for number in fragments]
         for lot in _lots(self._dataset, self._names, chosen):
-            found = pc.is_in(_key_of(lot, self._names), value_set=self.keys)
-            yield lot[_ADDRESS].filter(found).to_numpy().astype(np.int64)
+            found = self._known(_key_of(lot, self._names))
+            yield lot[_ADDRESS].to_numpy()[found].astype(np.int64)
 
     def holds_keys_of(self, dataset: lance.LanceDataset, fragments: Sequence[Fragment]) -> bool:
         """Tell whether a row in these fragments of a version has one of the keys."""
@@ -197,9 +199,36 @@ class Changes:
             return False
         with translated(dataset.uri):
             return any(
-                pc.any(pc.is_in(_key_of(lot, self._names), value_set=self.keys)).as_py()
+                bool(self._known(_key_of(lot, self._names)).any())
                 for lot in _lots(dataset, self._names, fragments)
             )
+
+    @functools.cached_property
+    def _flags(self) -> tuple[int, np.ndarray] | None:
+        """Return one flag per number between the least and the greatest key, if they are close.
+
+        Looking numbers up there is many times faster than in a hash table.
+        """
+        if not pa.types.is_integer(self.keys.type) or not len(self.keys):
+            return None
+        least, most = (int(one) for one in pc.min_max(self.keys).as_py().values())
+        if most - least >= max(_FEWEST_FLAGS, _FLAGS_PER_KEY * len(self.keys)):
+            return None
+        flags = np.zeros(most - least + 1, bool)
+        flags[_offsets(self.keys, least)] = True
+        return least, flags
+
+    def _known(self, keys: pa.Array) -> np.ndarray:
+        """Tell of each key of the base table whether it is one of ours."""
+        if self._flags is None:
+            found = pc.fill_null(pc.is_in(keys, value_set=self.keys), False)
+            return np.asarray(found.to_numpy(zero_copy_only=False))
+        least, flags = self._flags
+        ends = pa.scalar(least, keys.type), pa.scalar(least + len(flags) - 1, keys.type)
+        inside = pc.and_(pc.greater_equal(keys, ends[0]), pc.less_equal(keys, ends[1]))
+        near = np.asarray(pc.fill_null(inside, False).to_numpy(zero_copy_only=False))
+        near[near] = flags[_offsets(keys.filter(pa.array(near)), least)]
+        return near
 
     def _index_pays(self) -> bool:
         """Tell whether a BTREE on the key finds the rows faster than reading all keys."""
@@ -220,6 +249,14 @@ class Changes:
                 columns=[self._names[0]], filter=f"`{name}` IN ({listed})", with_row_address=True
             ).to_table()
             yield table[_ADDRESS].to_numpy().astype(np.int64)
+
+
+def _offsets(keys: pa.Array, least: int) -> np.ndarray:
+    """Return how far above the least key these are."""
+    numbers: np.ndarray = keys.to_numpy(zero_copy_only=False)
+    if pa.types.is_unsigned_integer(keys.type):
+        return (numbers.astype(np.uint64) - np.uint64(least)).astype(np.int64)
+    return numbers.astype(np.int64) - least
 
 
 def _read(dataset: lance.LanceDataset, columns: Sequence[str]) -> pa.Table:
