@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import lance
 import pyarrow as pa
@@ -20,6 +21,7 @@ from holdfast.commits import Namespace
 from holdfast.errors import CommitUnknownError, ErrorKind
 from holdfast.events import Event, subscribe
 from holdfast.formats import Name
+from holdfast.upkeep import MaintainResult, Policy
 
 
 def probes() -> bool:
@@ -140,3 +142,11 @@ def fresh_reads(table: holdfast.Table) -> list[int]:
         kept: holdfast.TableSnapshot = snapshot
         found = kept.lookup([1, 2], ["id"])
     return [rows, near.num_rows, found.num_rows, table.count(freshness="base")]
+
+
+def maintains(table: holdfast.Table) -> list[str]:
+    policy = Policy(generations=2, log_age=timedelta(minutes=1))
+    done: MaintainResult = table.maintain(policy, dry_run=True)
+    merged: int = table.compact_lsm(rows_at_once=10_000).rows
+    flushed: tuple[int, ...] = table.flush_log("unsharded").generations
+    return [*map(str, done.steps), str(merged + len(flushed))]
