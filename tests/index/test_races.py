@@ -13,7 +13,13 @@ import pytest
 from lance.optimize import Compaction
 
 import holdfast
-from holdfast.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError
+from holdfast.errors import (
+    ConflictError,
+    CorruptError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+)
 from holdfast.formats import BuildRecord, TaskManifest, decode_task, encode_index_record, task_name
 from holdfast.index._indexes import Indexes
 from holdfast.index._task import TaskDone
@@ -270,3 +276,20 @@ def test_a_later_commit_replaced_the_index(tmp_path: Path) -> None:
     assert not again.applied
     assert first.build_id not in table.indexes()[0].segments
     assert SCHEMA.names == table.schema.names
+
+
+def test_a_sweep_that_fails_does_not_undo_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(tmp_path / "t", fragments=2)
+    _, record = built(table)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise UnavailableError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.index._publish._sweep", refuse)
+        assert table.finalize_index(record.build_id).applied
+    assert [info.build_id for info in table.index_builds()] == [record.build_id]
+    assert not table.create_index("text", "fts", tasks=2, with_position=True).applied
+    assert table.index_builds() == []  # the next run swept

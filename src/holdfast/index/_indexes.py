@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace as changed
 from typing import Any
 
@@ -149,6 +150,8 @@ class Indexes:
     def finalize(self, build_id: str, watch: Watch | None = None) -> IndexResult:
         """Bring a build whose tasks have finished to its end."""
         begun = self._ground.clock.elapsed()
+        with suppress(NotFoundError):  # over, or none
+            start(self._ground, Finalizer(self._ground).record(build_id))  # young for vacuum
         published = self._publish(build_id, watch)
         return self._result(published, begun, reused=len(published.plan.attempts))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.arbiter import RecordedDecisions
+from holdfast.errors import HoldfastError
 from holdfast.events import EventKind, emit
 from holdfast.formats import (
     Name,
@@ -95,6 +96,14 @@ def sweep(ground: Ground, plan: Plan, watch: Watch | None = None) -> None:
     and `vacuum` looks after them.
     """
     report(watch, plan.build_id, Stage.CLEAN, 0, 1)
+    try:
+        _sweep(ground, plan)
+    except HoldfastError as error:  # the index is in the table: nothing may undo that answer
+        emit(EventKind.LEFT_BEHIND, path=build_folder(plan.build_id), reason=error.kind.value)
+    report(watch, plan.build_id, Stage.CLEAN, 1, 1)
+
+
+def _sweep(ground: Ground, plan: Plan) -> None:
     seen = [info.path for info in ground.list(build_folder(plan.build_id))]
     declared = {attempt for path in seen if (attempt := attempt_of(path))}
     done = True
@@ -108,4 +117,3 @@ def sweep(ground: Ground, plan: Plan, watch: Watch | None = None) -> None:
     # The record goes last: as long as it is there, a rerun finds what is left to do.
     if done and ground.remove([*tasks, *notes]):
         ground.remove([build_record_path(plan.build_id)])
-    report(watch, plan.build_id, Stage.CLEAN, 1, 1)
