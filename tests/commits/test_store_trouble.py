@@ -38,6 +38,7 @@ from holdfast.formats import VERSIONS_SERIES
 from holdfast.options import StorageOptions
 from holdfast.storage import open_store
 from holdfast.table import Table
+from holdfast.upkeep import FindingKind, doctor
 
 HOUR = 3600.0
 CALLS = 9
@@ -259,7 +260,10 @@ def test_redis_that_evicts_whole_keys(evicting: servers.Server, tmp_path: Path, 
         with pytest.raises(PinMismatchError):
             place.open()
     else:
+        found = doctor(place.uri, commit_store=place.commit_store).findings
+        assert FindingKind.REGRESSED in {finding.kind for finding in found}
         accept(place)
+        assert doctor(place.uri, commit_store=place.commit_store).healthy
         assert place.open().append(rows(4), txn=("job", 4)).applied
 
 

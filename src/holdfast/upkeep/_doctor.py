@@ -21,7 +21,12 @@ from holdfast.commits._history import (
     records_of,
     unfinished,
 )
-from holdfast.errors import CorruptError, NotFoundError, PinMismatchError
+from holdfast.errors import (
+    CommitStoreRegressedError,
+    CorruptError,
+    NotFoundError,
+    PinMismatchError,
+)
 from holdfast.formats import (
     PIN_PATH,
     PROBE_FOLDER,
@@ -197,6 +202,15 @@ def _tie(
         return pin, None, [_pin_problem(str(error), "until then nobody can write to the table")]
     try:
         return pin, records_of(arbiter), []
+    except CommitStoreRegressedError as error:
+        lost = Finding(
+            kind=FindingKind.REGRESSED,
+            severity=Severity.PROBLEM,
+            what=str(error),
+            advice="stop all writers; bring the records back from a backup, or take what the "
+            "object store shows with `holdfast adopt --accept`",
+        )
+        return pin, None, [lost]
     finally:
         arbiter.close()
 
