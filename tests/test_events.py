@@ -162,6 +162,7 @@ def test_kinds_are_pinned() -> None:
         "pinned",
         "collected",
         "left_behind",
+        "vacuumed",
         "built",
         "finalized",
         "claimed",
@@ -169,6 +170,7 @@ def test_kinds_are_pinned() -> None:
         "fenced",
         "poisoned",
         "flushed",
+        "merged",
         "backpressure",
     ]
 
