@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -143,4 +144,5 @@ def test_every_row_is_exact_whoever_is_killed(
             assert rows.pop(key, None) in fine, (writer, key, fine)
     assert rows == {}
     print(f"{acknowledged(notes)} acknowledged, {storm.kills} killed, {said.count('read ')} reads")
+    print("\n".join(sorted(set(re.findall("error: [^(]+", said)))))
     assert acknowledged(notes) > 0, said[-3000:]
