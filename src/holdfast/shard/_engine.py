@@ -1,0 +1,486 @@
+"""What happens inside a writer: rows on their way to the log, to memory and to SSTables.
+
+    put -> queue -> one log entry per group, decided -> acknowledged and in the MemTable
+        -> frozen -> SSTable -> one shard manifest decision -> forgotten here
+
+`ShardWriter` is what users hold; it adds the calls. Memory is exactly what the log has: rows
+enter it when their entry is decided, and a writer that cannot keep that up stops.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Self, cast
+
+import pyarrow as pa
+
+from holdfast._clock import Clock
+from holdfast.errors import (
+    BackpressureError,
+    CollectedError,
+    CommitStoreRegressedError,
+    CorruptError,
+    FencedError,
+    ForeignVersionError,
+    HoldfastError,
+    InvalidInputError,
+    PermissionDeniedError,
+    PoisonedError,
+    UnavailableError,
+)
+from holdfast.events import EventKind, emit
+from holdfast.formats._entry import EntryDraft
+from holdfast.memtable import IndexConfig, Reading
+from holdfast.shard._base import Base
+from holdfast.shard._budget import Budget
+from holdfast.shard._config import Settings
+from holdfast.shard._flusher import Flusher
+from holdfast.shard._group import GroupCommit, Item
+from holdfast.shard._publish import publish
+from holdfast.shard._rows import fitted, relabelled
+from holdfast.shard._sstables import Sstables
+from holdfast.shard._tables import Generation, Tables
+from holdfast.storage import Handle
+from holdfast.wal import Appended, ShardManifests, WalAppender
+
+_NO_LIMIT = 1 << 62
+# After these, a flush by this writer can never succeed.
+_FINAL = (
+    CollectedError,
+    CommitStoreRegressedError,
+    CorruptError,
+    FencedError,
+    ForeignVersionError,
+    PoisonedError,
+)
+# What a log write raises when it sent nothing: it is repeated.
+_REFUSED = (UnavailableError, PermissionDeniedError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutResult:
+    """One acknowledged put or delete.
+
+    Attributes:
+        position: the log entry it is in; None when `durable_write` is off: then it may
+            still be lost.
+        rows: how many rows.
+        elapsed: seconds.
+    """
+
+    position: int | None
+    rows: int
+    elapsed: float
+
+
+class Put(Item):
+    """Rows on their way to the log."""
+
+    __slots__ = ("batch", "begun", "clock", "elapsed", "position")
+
+    def __init__(self, batch: pa.RecordBatch, clock: Clock) -> None:
+        super().__init__(int(batch.nbytes), int(batch.num_rows))
+        self.batch = batch
+        self.clock = clock
+        self.begun = clock.elapsed()
+        self.position: int | None = None
+        self.elapsed = 0.0
+
+    def result(self) -> PutResult:
+        """Return what its caller gets."""
+        elapsed = self.clock.elapsed() - self.begun
+        return PutResult(position=self.position, rows=self.rows, elapsed=elapsed)
+
+    def failed(self, error: HoldfastError) -> HoldfastError:
+        """Return the error with these rows in it."""
+        return type(error)(error.message, **{**error.details, "unacknowledged": (self.batch,)})
+
+
+class Freeze(Item):
+    """Asks whoever leads to freeze the active MemTable."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(alone=True)
+
+
+class Engine(Handle):
+    """The parts of a writer and how they work together.
+
+    Args:
+        appender: the shard's log, claimed.
+        base: the base table.
+        sstables: writes SSTables.
+        manifests: the shard's manifests.
+        settings: how it works.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        appender: WalAppender,
+        base: Base,
+        *,
+        sstables: Sstables,
+        manifests: ShardManifests,
+        settings: Settings,
+        clock: Clock,
+    ) -> None:
+        self._appender = appender
+        self._base = base
+        self._sstables = sstables
+        self._manifests = manifests
+        self._settings = settings
+        self._clock = clock
+        self._pid = os.getpid()
+        self._budget = Budget(settings.max_unflushed_memtable_bytes)
+        self._tables: Tables | None = None
+        if settings.enable_memtable:
+            generation = appender.manifest.current_generation
+            self._tables = Tables(base, generation, settings, clock)
+        self._reading = Reading(
+            base.schema,
+            base.keys,
+            _indexes(base, settings),
+            base.storage_version,
+            settings.async_index_buffer_rows,
+        )
+        name = f"holdfast-{appender.shard_id[:8]}"
+        self._group = GroupCommit(
+            self._write,
+            name=f"{name}-log",
+            max_bytes=settings.max_wal_buffer_size,
+            max_rows=settings.max_memtable_rows if settings.enable_memtable else _NO_LIMIT,
+            wrapped=self._stopped_by,
+        )
+        self._flusher: Flusher[Generation] = Flusher(
+            self._flush,
+            final=self._is_final,
+            report=self._fail,
+            name=f"{name}-flush",
+        )
+        self._lock = threading.Lock()  # guards the counts and `_closed`
+        self._closed = False
+        self._counts: dict[str, float] = dict.fromkeys(COUNTS, 0)
+        self._counts["flushed_position"] = appender.manifest.replay_after
+
+    @property
+    def shard_id(self) -> str:
+        """Return the shard's id."""
+        return self._appender.shard_id
+
+    @property
+    def epoch(self) -> int:
+        """Return the epoch that this writer claimed."""
+        return self._appender.epoch
+
+    def abort(self) -> None:
+        """Stop at once. What waits for the log fails; what is acknowledged stays in the log."""
+        with self._lock:
+            self._closed = True
+        self._group.fail(InvalidInputError("this writer was aborted: claim the shard again"))
+        self._group.close(closed())
+        self._end(closed())
+
+    def _end(self, error: HoldfastError) -> None:
+        self._budget.stop(error)
+        self._flusher.close()
+        self._appender.close()
+
+    # Putting, in the caller's thread.
+
+    def _check(self) -> None:
+        if os.getpid() != self._pid:
+            raise InvalidInputError(
+                "a writer does not survive a fork: open the table and claim a shard in the "
+                "new process"
+            )
+        if self._closed and self._group.failure is None:
+            raise closed()
+
+    def _put(self, batch: pa.RecordBatch, timeout: timedelta | None) -> PutResult:
+        item = Put(batch, self._clock)
+        seconds = None if timeout is None else max(0.0, timeout.total_seconds())
+        self._admit(item, seconds)
+        self._submit(item, wait=self._settings.durable_write)
+        result = item.result()
+        if self._settings.durable_write:
+            self._count(put_seconds=result.elapsed)
+        return result
+
+    def _nowait(self, batch: pa.RecordBatch) -> Future[PutResult]:
+        item = Put(batch, self._clock)
+        future: Future[object] = Future()
+        future.set_running_or_notify_cancel()
+        item.future = future
+        self._admit(item, 0.0)
+        self._submit(item, wait=False)
+        return cast("Future[PutResult]", future)
+
+    def _admit(self, item: Put, seconds: float | None) -> None:
+        try:
+            self._budget.take(item.size, seconds, lambda: self._crowded(item.size))
+        except BackpressureError:
+            raise
+        except HoldfastError as error:
+            raise item.failed(error) from error
+
+    def _submit(self, item: Put, *, wait: bool) -> None:
+        try:
+            self._group.submit(item, wait=wait)
+        except HoldfastError:
+            self._budget.give(item.size)
+            raise
+
+    def _crowded(self, wanted: int) -> None:
+        """Say that a put waits, and see to it that a flush will make room."""
+        emit(
+            EventKind.BACKPRESSURE,
+            shard_id=self.shard_id,
+            used=self._budget.used,
+            limit=self._budget.limit,
+            wanted=wanted,
+        )
+        self._make_room()
+
+    def _make_room(self) -> None:
+        if self._tables is not None and not self._tables.frozen:
+            with suppress(HoldfastError):  # the waiting put gets it
+                self._group.submit(Freeze(), wait=False)
+
+    # Writing, in the thread that leads.
+
+    def _write(self, items: Sequence[Item]) -> None:
+        puts = [item for item in items if isinstance(item, Put)]
+        if puts:
+            self._append(puts)
+        elif any(isinstance(item, Freeze) for item in items):
+            self._freeze()
+
+    def _append(self, puts: Sequence[Put]) -> None:
+        rows = sum(put.rows for put in puts)
+        size = sum(put.size for put in puts)
+        generation = None
+        if self._tables is not None:
+            if not self._tables.has_room(rows):
+                self._freeze()
+            generation = self._tables.active.generation
+        batches = [relabelled(put.batch, self._base.log_schema) for put in puts]
+        draft = self._appender.draft(batches, generation=generation)
+        done = self._persist(draft)
+        if self._tables is None:
+            self._budget.give(size)
+        else:
+            kept = [relabelled(batch, self._base.storage_schema) for batch in draft.batches]
+            self._tables.add(kept, done.position, size)
+            if self._tables.full() or (self._budget.waiting and not self._tables.frozen):
+                self._freeze()
+        for put in puts:
+            put.position = done.position
+        self._count(
+            puts=len(puts),
+            rows=rows,
+            entries=1,
+            entry_rows=rows,
+            entry_bytes=done.size,
+            entry_seconds=done.elapsed,
+        )
+
+    def _persist(self, draft: EntryDraft) -> Appended:
+        """Append an entry; one that was refused stays first and is sent again."""
+        pause = self._settings.wal_persist_retry_base_delay.total_seconds()
+        for left in reversed(range(self._settings.max_wal_persist_retries + 1)):
+            try:
+                return self._appender.append(draft)
+            except _REFUSED:
+                if not left:
+                    raise
+            self._count(retries=1)
+            self._clock.sleep(pause)
+            pause *= 2
+        raise AssertionError  # the last attempt returns or raises
+
+    def _freeze(self) -> None:
+        tables = self._memtables()
+        frozen = tables.freeze()
+        if frozen is not None:
+            self._flusher.add(frozen)
+
+    def _stopped_by(self, error: BaseException) -> HoldfastError:
+        """Return what everybody gets after a write failed for good, and stop everything."""
+        if isinstance(error, HoldfastError):
+            details = {k: v for k, v in error.details.items() if k != "unacknowledged"}
+            failure = type(error)(error.message, **details)
+        else:
+            failure = PoisonedError(
+                "a log write was cut short, so this writer stops: open the shard again, replay "
+                "tells what is there",
+                shard_id=self.shard_id,
+                epoch=self.epoch,
+                reason=type(error).__name__,
+            )
+        self._budget.stop(failure)
+        self._appender.close()
+        return failure
+
+    # Flushing, in the flusher's thread.
+
+    def _flush(self, generation: Generation) -> None:
+        begun = self._clock.elapsed()
+        table = generation.table
+        failure = self._group.failure
+        if failure is not None:
+            raise failure
+        if generation.written is None:
+            generation.written = self._sstables.write(
+                self._base, self.shard_id, table.generation, table.newest_rows()
+            )
+        written = generation.written
+        publish(self._manifests, self.epoch, written, table.last_position, table.first_position)
+        self._memtables().flushed(generation)
+        self._budget.give(generation.size)
+        elapsed = self._clock.elapsed() - begun
+        rows = written.physical_rows or 0
+        with self._lock:
+            self._counts["flushed_position"] = table.last_position
+        self._count(flushes=1, flushed_rows=rows, flush_seconds=elapsed)
+        emit(
+            EventKind.FLUSHED,
+            shard_id=self.shard_id,
+            generation=table.generation,
+            rows=rows,
+            size=written.in_memory_bytes,
+            position=table.last_position,
+            elapsed=elapsed,
+        )
+        if self._budget.waiting:
+            self._make_room()
+
+    def _is_final(self, error: HoldfastError) -> bool:
+        return isinstance(error, _FINAL) or self._group.failure is not None
+
+    def _fail(self, error: HoldfastError) -> None:
+        self._group.fail(error)
+        self._budget.stop(error)
+        self._appender.close()
+
+    # Opening.
+
+    def replayed(self) -> Self:
+        """Take over what the log holds beyond the flushed cursor; called once, by the opener.
+
+        Raises:
+            HoldfastError: that failed; the writer is closed.
+        """
+        try:
+            if self._tables is not None:
+                self._replay()
+        except BaseException:
+            self.abort()
+            raise
+        return self
+
+    def _replay(self) -> None:
+        tables, begun = self._memtables(), self._clock.elapsed()
+        entries = rows = 0
+        for entry in self._appender.replay():
+            batches = [fitted(batch, self._base) for batch in entry.batches]
+            if self._turns(entry.generation, entry.rows):
+                self._flush_replayed()
+            size = sum(int(batch.nbytes) for batch in batches)
+            self._budget.add(size)
+            tables.add(batches, entry.position, size)
+            entries, rows = entries + 1, rows + entry.rows
+        if tables.full():
+            self._freeze()
+        elapsed = self._clock.elapsed() - begun
+        self._count(replayed_entries=entries, replayed_rows=rows, replay_seconds=elapsed)
+
+    def _turns(self, generation: int | None, rows: int) -> bool:
+        """Tell whether an entry of the log begins a new generation.
+
+        One that is tagged says so itself; its generation was small enough for its writer, and
+        split otherwise stock could not read what is left of it. Others are split by size.
+        """
+        tables = self._memtables()
+        if not tables.active.row_count:
+            return False
+        if generation is not None:
+            return generation > tables.active.generation
+        return tables.full() or not tables.has_room(rows)
+
+    def _flush_replayed(self) -> None:
+        frozen = self._memtables().freeze()
+        if frozen is not None:
+            self._flush(frozen)
+
+    # Helpers.
+
+    def _readable(self) -> list[Any]:
+        self._check()
+        tables = self._memtables()
+        failure = self._group.failure
+        if failure is not None:
+            raise failure
+        return list(tables.all())
+
+    def _memtables(self) -> Tables:
+        if self._tables is None:
+            raise InvalidInputError(
+                "this writer has no MemTables: it was opened with enable_memtable=False; read "
+                "through the table instead"
+            )
+        return self._tables
+
+    def _count(self, **more: float) -> None:
+        with self._lock:
+            for name, value in more.items():
+                self._counts[name] += value
+
+
+COUNTS = (
+    "puts",
+    "rows",
+    "put_seconds",
+    "entries",
+    "entry_rows",
+    "entry_bytes",
+    "entry_seconds",
+    "retries",
+    "flushes",
+    "flushed_rows",
+    "flush_seconds",
+    "flushed_position",
+    "replayed_entries",
+    "replayed_rows",
+    "replay_seconds",
+)
+
+
+def closed() -> InvalidInputError:
+    """Return what a closed writer answers."""
+    return InvalidInputError("this writer is closed: claim the shard again")
+
+
+def _indexes(base: Base, settings: Settings) -> tuple[IndexConfig, ...]:
+    if settings.index_configs is not None:
+        unknown = [
+            one.column for one in settings.index_configs if one.column not in base.schema.names
+        ]
+        if unknown:
+            raise InvalidInputError(
+                "index_configs names columns that are not there", columns=unknown
+            )
+        return settings.index_configs
+    kinds = {"BTREE": "btree", "INVERTED": "text", "VECTOR": "vector"}
+    return tuple(
+        IndexConfig(column=one.column, kind=kinds[one.kind], name=one.name, settings=one.settings)
+        for one in base.indexes
+    )
