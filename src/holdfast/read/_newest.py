@@ -108,22 +108,22 @@ def _newest_dense(levels: Sequence[Numbers], low: int, places: int) -> tuple[lis
 
 
 def _newest_sorted(levels: Sequence[Numbers]) -> tuple[list[Mask], KeySet]:
-    # Newest first, so that the first of equal keys is the newest.
+    # Newest first and each level turned around, so that the first of equal keys is the newest.
     joined = np.concatenate([one[::-1] for one in levels])
     keys, first = np.unique(joined, return_index=True)
-    return _split(first, [len(one) for one in levels]), _Sorted(keys)
+    masks = _split(_marked(first, len(joined)), [len(one) for one in levels])
+    return [mask[::-1] for mask in masks], _Sorted(keys)
 
 
 def _newest_others(levels: Sequence[pa.Array]) -> tuple[list[Mask], KeySet]:
-    turned = [one.take(pa.array(np.arange(len(one) - 1, -1, -1))) for one in levels]
-    joined = pa.chunked_array(turned)
-    encoded = joined.combine_chunks().dictionary_encode(null_encoding="encode")
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.combine_chunks()
+    # Oldest first, so that the last of equal keys is the newest.
+    joined = pa.chunked_array(levels[::-1]).combine_chunks()
+    encoded = joined.dictionary_encode(null_encoding="encode")
     codes = encoded.indices.to_numpy(zero_copy_only=False)
-    first = np.zeros(len(encoded.dictionary), np.int64)
-    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
-    return _split(first, [len(one) for one in levels]), _set_of(encoded.dictionary)
+    last = np.zeros(len(encoded.dictionary), np.int64)
+    last[codes] = np.arange(len(codes))  # of equal codes the last assignment stays
+    kept = _marked(last, len(codes))
+    return _split(kept, [len(one) for one in levels[::-1]])[::-1], _set_of(encoded.dictionary)
 
 
 def _set_of(keys: pa.Array) -> KeySet:
@@ -133,12 +133,16 @@ def _set_of(keys: pa.Array) -> KeySet:
     return _Others(keys)
 
 
-def _split(first: npt.NDArray[np.int64], sizes: Sequence[int]) -> list[Mask]:
-    """Return a mask per level from places in the row of all levels, each turned around."""
-    kept = np.zeros(sum(sizes), np.bool_)
-    kept[first] = True
+def _marked(places: npt.NDArray[np.int64], size: int) -> Mask:
+    kept = np.zeros(size, np.bool_)
+    kept[places] = True
+    return kept
+
+
+def _split(kept: Mask, sizes: Sequence[int]) -> list[Mask]:
+    """Return a mask per level from the mask of all levels in a row."""
     ends = np.cumsum(sizes)
-    return [kept[end - size : end][::-1] for size, end in zip(sizes, ends, strict=True)]
+    return [kept[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
 def _places(keys: Numbers, low: int) -> npt.NDArray[np.int64]:
