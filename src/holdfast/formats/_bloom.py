@@ -5,7 +5,7 @@ It has a fixed 32 KiB, enough for some ten thousand keys; beyond, it lets everyt
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,13 @@ def hash_rows(rows: Ragged) -> Hashes:
         matrix = rows.flat[starts[at][:, None] + np.arange(length)]
         found[at] = _hash_matrix(matrix)
     return found
+
+
+def hash_numbers(values: npt.NDArray[np.int64]) -> Hashes:
+    """Return the hashes of keys of one 64-bit integer: a zero byte, then eight bytes each."""
+    plain = values.view(np.uint64)
+    last = (plain >> _U(56)) | _U(9 << 56)
+    return _hash_words([plain << _U(8), last])
 
 
 def bloom_filter(hashes: Hashes) -> bytes:
@@ -84,9 +91,13 @@ def _hash_matrix(rows: npt.NDArray[np.uint8]) -> Hashes:
     padded[:, :length] = rows
     words = padded.view("<u8").astype(np.uint64)
     words[:, -1] |= _U((length & 0xFF) << 56)
-    state = [np.full(count, start, np.uint64) for start in _START]
-    for index in range(words.shape[1]):
-        word = words[:, index]
+    return _hash_words([words[:, index] for index in range(words.shape[1])])
+
+
+def _hash_words(words: Sequence[Hashes]) -> Hashes:
+    """Hash messages of equal length, given word by word, the length in the last one."""
+    state = [np.full(len(words[0]), start, np.uint64) for start in _START]
+    for word in words:
         state[3] ^= word
         _mix(state)
         state[0] ^= word

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import InvalidInputError
+from holdfast.formats._bloom import Hashes, hash_numbers, hash_rows
 from holdfast.formats._ragged import (
     Ragged,
     as_array,
@@ -113,6 +114,14 @@ def _escaped(rows: Ragged) -> Ragged:
     owner = np.repeat(np.arange(len(rows.lengths)), rows.lengths)[zeros]
     more = np.bincount(owner, minlength=len(rows.lengths))
     return Ragged(np.insert(rows.flat, zeros + 1, 0xFF), rows.lengths + more)
+
+
+def key_hashes(columns: Sequence[pa.Array]) -> Hashes:
+    """Return the hash of each key, as the bloom filter takes it."""
+    only_one = columns[0] if len(columns) == 1 else None
+    if only_one is not None and pa.types.is_int64(only_one.type) and not only_one.null_count:
+        return hash_numbers(np.ascontiguousarray(only_one.to_numpy()))
+    return hash_rows(hashed_bytes(columns))
 
 
 def hashed_bytes(columns: Sequence[pa.Array]) -> Ragged:

@@ -1,12 +1,14 @@
 """Filters in the SQL that Lance itself speaks: Lance answers them, over an in-memory dataset.
 
-The columns that a filter names go into a dataset at `memory://`, with the number of each row;
-Lance filters it. So nulls, LIKE, casts and functions mean what they mean on the table.
+The columns that a filter names go into a dataset at `memory://`, with the number of each row,
+at the first filter that names them; Lance filters it. So nulls, LIKE, casts and functions mean
+what they mean on the table.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 from typing import Any
 
 import lance
@@ -24,15 +26,65 @@ NUMBER = "_holdfast_number"
 _PLAIN = re.compile(r"\w+")
 
 
+class Filtered:
+    """Filters over one MemTable, by the columns they name; rows are added as they come.
+
+    Args:
+        storage_version: of Lance's files.
+    """
+
+    def __init__(self, storage_version: str) -> None:
+        self._storage_version = storage_version
+        self._lock = threading.Lock()  # one reader at a time brings a dataset up to date
+        self._datasets: dict[tuple[str, ...], tuple[lance.LanceDataset, int]] = {}
+
+    def matching(self, rows: pa.Table, condition: str) -> npt.NDArray[np.int64]:
+        """Return the numbers of the rows for which an SQL condition is true, ascending.
+
+        Args:
+            rows: all rows of the MemTable, replaced ones included.
+            condition: SQL.
+
+        Raises:
+            InvalidInputError: the condition is none, or names columns that are not there.
+        """
+        _check(condition)
+        names = _named(rows.schema, condition)
+        with self._lock, translated("filter"):
+            dataset = self._up_to_date(rows, tuple(names))
+        found = _ask(dataset, condition)
+        there: npt.NDArray[np.int64] = found[found < rows.num_rows]
+        return there
+
+    def _up_to_date(self, rows: pa.Table, names: tuple[str, ...]) -> lance.LanceDataset:
+        dataset, known = self._datasets.get(names, (None, 0))
+        if dataset is None:
+            dataset = in_memory(rows.select(names), self._storage_version)
+        elif rows.num_rows > known:
+            new = rows.select(names).slice(known)
+            dataset = lance.write_dataset(numbered(new, known), dataset, mode="append")
+        else:
+            return dataset
+        self._datasets[names] = dataset, rows.num_rows
+        return dataset
+
+
 def matching(rows: pa.Table, condition: str, storage_version: str) -> npt.NDArray[np.int64]:
     """Return the numbers of the rows for which an SQL condition is true, in ascending order.
 
     Raises:
         InvalidInputError: the condition is none, or names columns that are not there.
     """
+    _check(condition)
+    return _ask(in_memory(rows.select(_named(rows.schema, condition)), storage_version), condition)
+
+
+def _check(condition: str) -> None:
     if not condition.strip():
         raise InvalidInputError('a filter is SQL such as "score > 0.5"', filter=repr(condition))
-    dataset = in_memory(rows.select(_named(rows.schema, condition)), storage_version)
+
+
+def _ask(dataset: lance.LanceDataset, condition: str) -> npt.NDArray[np.int64]:
     try:
         with translated("filter"):
             found = dataset.to_table(columns=[NUMBER], filter=condition)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from holdfast.errors import InvalidInputError
 from holdfast.formats._sstable import TOMBSTONE
-from holdfast.memtable._filter import matching
+from holdfast.memtable._filter import Filtered, matching
 from holdfast.memtable._memtable import Mask, MemTable, Snapshot
 from holdfast.memtable._text import TextIndex
 from holdfast.memtable._vector import Vector, distances
@@ -82,6 +82,7 @@ class Reading:
         self._storage_version = storage_version
         self._buffer_rows = buffer_rows
         self._texts: dict[tuple[int, str], TextIndex] = {}
+        self._filters: dict[int, Filtered] = {}
 
     def lookup(
         self, tables: Sequence[MemTable], keys: pa.Table, columns: Sequence[str] | None
@@ -128,6 +129,7 @@ class Reading:
         chosen = self._chosen(columns)
         _check_limit(limit)
         found = [self._filtered(live, condition) for live in self._live(tables)]
+        self._forget(tables)
         rows = pa.concat_tables(found) if found else self._columns.empty_table()
         return self._shown(rows if limit is None else rows.slice(0, limit), chosen)
 
@@ -214,10 +216,16 @@ class Reading:
 
     def _filtered(self, live: Live, condition: str | None) -> pa.Table:
         rows = live.snapshot.rows
-        shown = self._plain(rows if live.mask.all() else rows.filter(pa.array(live.mask)))
         if condition is None:
-            return shown
-        return shown.take(pa.array(matching(shown, condition, self._storage_version)))
+            return self._plain(rows if live.mask.all() else rows.filter(pa.array(live.mask)))
+        known = self._filters.setdefault(live.table.generation, Filtered(self._storage_version))
+        try:
+            numbers = known.matching(rows, condition)
+        except InvalidInputError:
+            # A row that is not there any more may be what the filter cannot be asked of.
+            shown = self._plain(rows.filter(pa.array(live.mask)))
+            return shown.take(pa.array(matching(shown, condition, self._storage_version)))
+        return self._plain(rows.take(pa.array(numbers[live.mask[numbers]])))
 
     def _text(self, table: MemTable, column: str) -> TextIndex:
         known = self._indexes.get(("text", column))
@@ -228,8 +236,10 @@ class Reading:
         )
 
     def _forget(self, tables: Sequence[MemTable]) -> None:
-        """Let go of the words of MemTables that are flushed."""
+        """Let go of what was kept for MemTables that are flushed."""
         kept = {table.generation for table in tables}
+        for generation in [one for one in self._filters if one not in kept]:
+            self._filters.pop(generation, None)
         for key in [key for key in self._texts if key[0] not in kept]:
             self._texts.pop(key, None)
 

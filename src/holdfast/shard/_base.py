@@ -64,6 +64,12 @@ class Base:
     details: MemWalDetails | None
     indexes: tuple[KeptIndex, ...]
 
+    @property
+    def numbered_afresh(self) -> bool:
+        """Tell whether a new dataset of these columns gets the same ids by itself."""
+        top = [path[0] for path in self.ids if len(path) == 1]
+        return top == self.schema.names and list(self.ids.values()) == list(range(len(self.ids)))
+
 
 def _storage_schema(schema: pa.Schema, keys: tuple[str, ...]) -> pa.Schema:
     """Return the columns of rows in memory and in SSTables.

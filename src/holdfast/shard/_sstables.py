@@ -8,6 +8,7 @@ disk all of it fsynced. Until a shard manifest names it, nobody sees it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import lance
@@ -17,9 +18,9 @@ from lance.file import LanceFileWriter
 
 from holdfast._ids import Ids
 from holdfast.commits._lance import translated
-from holdfast.formats._bloom import bloom_filter, hash_rows
+from holdfast.formats._bloom import bloom_filter
 from holdfast.formats._key_index import key_index_data, key_index_lookup
-from holdfast.formats._keys import hashed_bytes, key_values
+from holdfast.formats._keys import key_hashes, key_values
 from holdfast.formats._shard_manifest import SsTable
 from holdfast.formats._sstable import (
     BLOOM_FILE,
@@ -70,22 +71,11 @@ class Sstables:
         folder = sstable_folder(self._ids.token(), generation)
         path = sstable_path(shard_id, folder)
         address = f"{self._address}/{path}"
-        plain = pa.Table.from_arrays(rows.columns, schema=base.storage_schema)
-        storage_version: Any = base.storage_version  # pylance lists the versions of today
-        with translated(self._address):
-            lance.write_dataset(
-                plain,
-                address,
-                mode="create",
-                storage_options=self._options,
-                data_storage_version=storage_version,
-                max_rows_per_file=1 << 40,
-                max_bytes_per_file=1 << 62,
-                enable_v2_manifest_paths=True,
-            )
-        self._give_base_ids(path, base)
-        self._add_indexes(address, base.indexes)
-        key_bytes = self._add_keys(path, address, [rows[name] for name in base.keys])
+        # Two sets of files of one folder that nobody knows yet: they need not wait for each other.
+        with ThreadPoolExecutor(1, thread_name_prefix="holdfast-sstable") as other:
+            keys = other.submit(self._add_keys, path, address, [rows[name] for name in base.keys])
+            self._write_data(path, address, base, rows)
+            key_bytes = keys.result()
         self._sync(path)
         return SsTable(
             generation=generation,
@@ -94,6 +84,23 @@ class Sstables:
             physical_rows=rows.num_rows,
             primary_key_bytes=key_bytes,
         )
+
+    def _write_data(self, path: str, address: str, base: Base, rows: pa.Table) -> None:
+        storage_version: Any = base.storage_version  # pylance lists the versions of today
+        with translated(self._address):
+            lance.write_dataset(
+                pa.Table.from_arrays(rows.columns, schema=base.storage_schema),
+                address,
+                mode="create",
+                storage_options=self._options,
+                data_storage_version=storage_version,
+                max_rows_per_file=1 << 40,
+                max_bytes_per_file=1 << 62,
+                enable_v2_manifest_paths=True,
+            )
+        if not base.numbered_afresh:
+            self._give_base_ids(path, base)
+        self._add_indexes(address, base.indexes)
 
     def open(self, shard_id: str, folder: str) -> lance.LanceDataset:
         """Open one for reading.
@@ -133,7 +140,7 @@ class Sstables:
             self._store.put(f"{path}/{BLOOM_FILE}", bloom_filter(np.zeros(0, np.uint64)))
             return None
         arrays = [whole(column) for column in columns]
-        self._store.put(f"{path}/{BLOOM_FILE}", bloom_filter(hash_rows(hashed_bytes(arrays))))
+        self._store.put(f"{path}/{BLOOM_FILE}", bloom_filter(key_hashes(arrays)))
         data = key_index_data(key_values(arrays))
         with translated(self._address):
             for name, table in (
