@@ -80,7 +80,9 @@ class Levels:
         for _ in range(generations):
             with self.writer() as writer:
                 self.put(writer, GENERATION_ROWS)
-        self.put(self.writer(), LOG_ROWS)  # never closed: its rows stay in the log
+        log = self.table.claim_writer(self.shard)
+        self.put(log, LOG_ROWS)
+        log.close(flush=False)  # so its rows stay in the log
 
     def writer(self) -> Lance:
         return self.table.dataset().mem_wal_writer(self.shard, max_wal_flush_interval_ms=1)
