@@ -100,19 +100,16 @@ def import_problem(part: str, target: str) -> str | None:
     if part == "testing":
         return None
     library = target.split(".", maxsplit=1)[0]
-    if library == "holdfast":
-        upwards = upward_problem(part, target)
-        if upwards:
-            return upwards
+    upwards = upward_problem(part, target) if library == "holdfast" else None
+    if upwards:
+        return upwards
     if any(f"{target}.".startswith(f"{name}.") for name in FORBIDDEN.get(part, ())):
         return f"not for {part}"
     if library in RESERVED and part not in RESERVED[library]:
         return f"only {' and '.join(sorted(RESERVED[library]))} may"
-    if library == "pyarrow" and part == "formats":
-        return None  # log entries and key indexes are Arrow's own bytes
-    if library == "pyarrow" and part == "formats":  # log entries are Arrow streams
-        return None
-    if library in DATA_LIBRARIES and HEIGHT.get(part, 99) < HEIGHT["commits"]:
+    arrow_bytes = library == "pyarrow" and part == "formats"  # log entries, key indexes
+    low = HEIGHT.get(part, 99) < HEIGHT["commits"]
+    if library in DATA_LIBRARIES and low and not arrow_bytes:
         return "Lance and Arrow start at commits"
     return None
 

@@ -157,7 +157,7 @@ def test_compactions_indexes_and_new_columns_emit_nothing(pipe: Pipe, ids: Ids) 
     pipe.source.dataset().create_scalar_index("id", "BTREE")
     pipe.source.dataset().add_columns(pa.schema([pa.field("x", pa.int32())]))
     pipe.add(range(20, 30))
-    pipe.run()
+    pipe.run(columns="id")  # the sink has no such column
     assert ids(pipe.sink) == Counter(range(30))
 
 
