@@ -46,6 +46,8 @@ from holdfast.formats._sstable import TOMBSTONE, sstable_path
 GENERATIONS = 5
 NEW = 10  # every so manieth change is a new key
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.float64()), ("text", pa.string())])
+Way = Callable[[Path, str], float | None]
+"""Merges a table's shard; returns the seconds that count, if not all do."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -131,16 +133,17 @@ def one_by_one(folder: Path, _shard: str) -> None:
     holdfast.open_table(folder).compact_lsm(rows_at_once=1)
 
 
-def by_spark(cores: int, folder: Path, _shard: str) -> None:
-    """Merge by Spark; its start is not counted, but its first job is small and warms it up."""
+def by_spark(cores: int, folder: Path, _shard: str) -> float:
+    """Merge by Spark; return the seconds, without those of its start."""
     import holdfast.spark
 
     session = holdfast.spark.session(f"local[{cores}]", name="bench")
     session.range(1).collect()
     begun = time.monotonic()
     holdfast.spark.table(session, folder).compact_lsm()
-    print(f"  (of which merging: {time.monotonic() - begun:.2f} s)")
+    seconds = time.monotonic() - begun
     session.stop()
+    return seconds
 
 
 def main() -> None:
@@ -151,7 +154,7 @@ def main() -> None:
     parser.add_argument("--spark", action="store_true")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    ways: dict[str, Callable[[Path, str], None]] = {
+    ways: dict[str, Way] = {
         "stock": by_stock,
         "holdfast": by_holdfast,
         "holdfast, one by one": one_by_one,
@@ -179,7 +182,7 @@ class Measurements:
         self._expected: int | None = None
         self.results: dict[str, dict[str, float]] = {}
 
-    def run(self, name: str, way: Callable[[Path, str], None]) -> None:
+    def run(self, name: str, way: Way) -> None:
         """Run one way, check its rows, and print it beside stock."""
         copy = self._origin.parent / "copy"
         shutil.copytree(self._origin, copy)
@@ -199,12 +202,13 @@ class Measurements:
         )
 
 
-def _timed(way: Callable[[Path, str], None], folder: Path, shard: str) -> tuple[float, float]:
+def _timed(way: Way, folder: Path, shard: str) -> tuple[float, float]:
     """Run one way in a process of its own, so that its memory is its own."""
     begun = time.monotonic()
     with Peak() as peak:
-        way(folder, shard)
-    return time.monotonic() - begun, peak.mebibytes
+        counted = way(folder, shard)
+    seconds = time.monotonic() - begun if counted is None else counted
+    return seconds, peak.mebibytes
 
 
 def _rows_in(folder: Path) -> int:
