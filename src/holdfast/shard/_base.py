@@ -11,14 +11,13 @@ import pyarrow as pa
 from lance.query import DocumentGranularity
 
 from holdfast.errors import InvalidInputError
-from holdfast.formats._entry import FIELD_ID, log_schema
+from holdfast.formats._entry import log_schema
 from holdfast.formats._keys import check_key_types, key_columns
 from holdfast.formats._mem_wal_details import MEM_WAL_INDEX, MemWalDetails, read_details
 from holdfast.formats._sstable import TOMBSTONE, column_ids
 
 _Described: TypeAlias = Any  # pylance's description of an index
 _VECTOR = "VECTOR"
-_MARK_ID = b"2147483647"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,23 +101,12 @@ def read_base(dataset: lance.LanceDataset, manifest: bytes) -> Base:
         schema=schema,
         keys=keys,
         storage_schema=_storage_schema(schema, keys),
-        log_schema=_with_mark(log_schema(schema, dataset.lance_schema.fields(), keys)),
+        log_schema=log_schema(schema, dataset.lance_schema.fields(), keys),
         ids=ids,
         storage_version=str(dataset.data_storage_version),
         details=details,
         indexes=_kept(dataset, details) if details is not None else (),
     )
-
-
-def _with_mark(schema: pa.Schema) -> pa.Schema:
-    """Return the columns of log entries, the tombstone's with an id, which stock's has not.
-
-    Where all fields are as stock writes them, stock compares the metadata of the whole entry
-    with its own, and refuses a shard whose entries say more, as ours do. One field that
-    differs makes it look at the columns instead. No column ever gets this id.
-    """
-    place = schema.get_field_index(TOMBSTONE)
-    return schema.set(place, schema.field(place).with_metadata({FIELD_ID: _MARK_ID}))
 
 
 def _kept(dataset: lance.LanceDataset, details: MemWalDetails) -> tuple[KeptIndex, ...]:
