@@ -38,6 +38,7 @@ def spark(event_log: Path) -> Iterator[SparkSession]:
     config = {
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": event_log.as_uri(),
+        "spark.eventLog.compress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.port": "0",
     }
