@@ -32,6 +32,12 @@ from model.decide_scenarios import (
 CONDITIONAL = "holdfast.arbiter._conditional"
 RECORDED = "holdfast.arbiter._recorded"
 Change = tuple[str, str]
+BAD_COPY: Change = (
+    """found = self._copy_to_name(name, record, ours)
+        if not record.matches(found):""",
+    """found = self._copy_to_name(name, record, ours)
+        if False:""",
+)
 
 
 class Mutant(NamedTuple):
@@ -251,7 +257,7 @@ MUTANTS = [
         "a bad copy is not compared",
         Setup(
             name="m",
-            make=careless_record(INLINE, ("if not record.matches(found):", "if False:")),
+            make=careless_record(INLINE, BAD_COPY),
             forgets=1,
         ),
         "",

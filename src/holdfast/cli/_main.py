@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 import traceback
@@ -10,25 +11,27 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast._version import __version__
-from holdfast.cli import (
-    _index,
-    _ingest,
-    _maintain,
-    _pin,
-    _probe,
-    _shard,
-    _store,
-    _table,
-    _upkeep,
-    _vacuum,
-    _wal,
-)
 from holdfast.cli._arguments import Parser
 from holdfast.cli._output import MEANINGS, Exit, print_error
 from holdfast.errors import HoldfastError
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it."""
+
+# Which module has which commands. Most load Lance, which takes a second: only what is asked for.
+_COMMANDS = {
+    "_table": ("status", "history", "adopt", "release"),
+    "_ingest": ("ingest",),
+    "_upkeep": ("doctor", "rescue"),
+    "_vacuum": ("vacuum",),
+    "_maintain": ("maintain",),
+    "_index": ("index",),
+    "_probe": ("probe",),
+    "_store": ("store",),
+    "_pin": ("pin",),
+    "_shard": ("shard",),
+    "_wal": ("wal",),
+}
 
 _EPILOG = "exit codes:\n" + "\n".join(f"  {code.value:>2}  {MEANINGS[code]}" for code in Exit)
 
@@ -37,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     try:
         try:
-            return _run(_parser().parse_args(argv))
+            return _run(_parser(sys.argv[1:] if argv is None else argv).parse_args(argv))
         finally:
             if sys.stdout is not None:  # it is when started with stdout closed
                 sys.stdout.flush()
@@ -65,7 +68,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return int(print_error(defect, as_json=arguments.json))
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = Parser(
         prog="holdfast",
         description="Safe concurrent writes to Lance tables, on any object store.",
@@ -75,15 +78,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _table.add(verbs)
-    _ingest.add(verbs)
-    _upkeep.add(verbs)
-    _vacuum.add(verbs)
-    _maintain.add(verbs)
-    _index.add(verbs)
-    _probe.add(verbs)
-    _store.add(verbs)
-    _pin.add(verbs)
-    _shard.add(verbs)
-    _wal.add(verbs)
+    for module in _modules(argv):
+        importlib.import_module(f"holdfast.cli.{module}").add(verbs)
     return parser
+
+
+def _modules(argv: Sequence[str]) -> Sequence[str]:
+    """Return the modules to load: of the command that is asked for, or else of all."""
+    asked = next((word for word in argv if not word.startswith("-")), None)
+    return [name for name, verbs in _COMMANDS.items() if asked in verbs] or list(_COMMANDS)

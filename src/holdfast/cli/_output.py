@@ -56,6 +56,7 @@ _EXITS: Mapping[ErrorKind, Exit] = {
     ErrorKind.PIN_MISMATCH: Exit.OPERATOR,
     ErrorKind.POISONED: Exit.UNKNOWN,
     ErrorKind.SEALED: Exit.USAGE,
+    ErrorKind.SNAPSHOT_EXPIRED: Exit.UNAVAILABLE,
     ErrorKind.UNAVAILABLE: Exit.UNAVAILABLE,
     ErrorKind.UNSAFE_STORE: Exit.UNSAFE,
     ErrorKind.UNSUPPORTED: Exit.UNSAFE,
