@@ -6,6 +6,7 @@ shard, writes, flushes and merges into the base table. Then the first wakes and 
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -105,6 +106,7 @@ class Sleeper:
 
 def be_the_sleeper(uri: str) -> None:
     """Put one row for each line of standard input, and answer what was said."""
+    logging.getLogger("holdfast").setLevel(logging.ERROR)
     writer = holdfast.open_table(uri).claim_writer(SHARD)
     for request in sys.stdin:
         try:
