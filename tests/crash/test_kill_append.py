@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import itertools
 import json
-import multiprocessing
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from multiprocessing import forkserver
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import holdfast
 from crash.append_worker import append, marks_in
+from crash.forks import forking, run_to_its_end
 from crash.worker import Run
 from holdfast.arbiter import SupportsSetUp, connect_commit_store
 
-FORKS = multiprocessing.get_context("forkserver")
 PRELOADED = [
     "pytest",
     "_pytest.config",
@@ -39,25 +36,13 @@ AT_ONCE = 2
 
 @pytest.fixture(scope="module", autouse=True)
 def fork_server() -> Iterator[None]:
-    """Run a fork server that has imported Lance and never uses it: a process is then cheap."""
-    server: Any = forkserver._forkserver
-    server._stop()
-    FORKS.set_forkserver_preload(PRELOADED)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
-        patch.setenv("PYTHONWARNINGS", "ignore")  # Lance warns of forks, at every one
-        forkserver.ensure_running()
-    yield
-    server._stop()
+    with forking(PRELOADED):
+        yield
 
 
 def run_process(run: Run) -> int:
     """Run one process to its end and return its exit code (negative: the signal)."""
-    process = FORKS.Process(target=append, args=(run,))
-    process.start()
-    process.join(60)
-    assert process.exitcode is not None, "the process hangs"
-    return process.exitcode
+    return run_to_its_end(append, run)
 
 
 def acknowledged(run: Run) -> set[str]:

@@ -7,26 +7,23 @@ Lance built in one process.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from multiprocessing import forkserver
 from pathlib import Path
-from typing import Any
 
 import lance
 import pytest
 
 import holdfast
+from crash.forks import FORKS, forking, run_to_its_end
 from crash.worker import Run
 from holdfast.arbiter import SupportsSetUp, connect_commit_store
 from index.corpus import Hits, hits, make_table, queries, stock_copy
 from index.kill_worker import PARAMETERS, TASKS, build, finalize
 from index.test_races import built
 
-FORKS = multiprocessing.get_context("forkserver")
 PRELOADED = [
     "pytest",
     "_pytest.config",
@@ -42,24 +39,12 @@ POINTS = 60
 
 @pytest.fixture(scope="module", autouse=True)
 def fork_server() -> Iterator[None]:
-    """Run a fork server that has imported Lance and never uses it: a process is then cheap."""
-    server: Any = forkserver._forkserver
-    server._stop()
-    FORKS.set_forkserver_preload(PRELOADED)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
-        patch.setenv("PYTHONWARNINGS", "ignore")  # Lance warns of forks, at every one
-        forkserver.ensure_running()
-    yield
-    server._stop()
+    with forking(PRELOADED):
+        yield
 
 
 def run_process(run: Run) -> int:
-    process = FORKS.Process(target=build, args=(run,))
-    process.start()
-    process.join(60)
-    assert process.exitcode is not None, "the process hangs"
-    return process.exitcode
+    return run_to_its_end(build, run)
 
 
 def answers(table: lance.LanceDataset) -> dict[str, Hits]:

@@ -7,43 +7,32 @@ from __future__ import annotations
 
 import itertools
 import json
-import multiprocessing
 import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from multiprocessing import forkserver
 from pathlib import Path
-from typing import Any
 
 import lance
 import pytest
 
 import holdfast
+from crash.forks import forking, run_to_its_end
 from crash.worker import Run
 from shard.kill_worker import states, write
 from shard.levels import KEYED, newest, stock_rows
 from shard.test_model import MEMORY
 
-FORKS = multiprocessing.get_context("forkserver")
 PRELOADED = ["pytest", "_pytest.config", "lance.namespace", "holdfast.table", "shard.kill_worker"]
 AT_ONCE = 2
 
 
 @pytest.fixture(scope="module", autouse=True)
 def fork_server() -> Iterator[None]:
-    """Run a fork server that has imported Lance and never uses it: a process is then cheap."""
-    server: Any = forkserver._forkserver
-    server._stop()
-    FORKS.set_forkserver_preload(PRELOADED)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
-        patch.setenv("PYTHONWARNINGS", "ignore")  # Lance warns of forks, at every one
-        forkserver.ensure_running()
-    yield
-    server._stop()
+    with forking(PRELOADED):
+        yield
 
 
 @pytest.fixture
@@ -55,11 +44,7 @@ def folder() -> Iterator[Path]:
 
 
 def run_process(run: Run) -> int:
-    process = FORKS.Process(target=write, args=(run,))
-    process.start()
-    process.join(60)
-    assert process.exitcode is not None, "the process hangs"
-    return process.exitcode
+    return run_to_its_end(write, run)
 
 
 def create(run: Run) -> Run:

@@ -1,0 +1,37 @@
+"""Cheap processes: a fork server that has imported Lance and never uses it."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FORKS = multiprocessing.get_context("forkserver")
+
+
+@contextmanager
+def forking(preloaded: Sequence[str]) -> Iterator[None]:
+    """Run a fork server with these modules loaded."""
+    server: Any = forkserver._forkserver
+    server._stop()
+    FORKS.set_forkserver_preload(list(preloaded))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        patch.setenv("PYTHONWARNINGS", "ignore")  # Lance warns of forks, at every one
+        forkserver.ensure_running()
+    yield
+    server._stop()
+
+
+def run_to_its_end(target: Callable[..., object], *args: object) -> int:
+    """Run one process and return its exit code (negative: the signal)."""
+    process = FORKS.Process(target=target, args=args)
+    process.start()
+    process.join(60)
+    assert process.exitcode is not None, "the process hangs"
+    return process.exitcode
