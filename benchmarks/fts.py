@@ -5,7 +5,7 @@
 Synthetic documents with a Zipf vocabulary, in 8 fragments on local disk. Every build runs in
 fresh processes, so that CPU seconds and peak memory are its own. Peers: stock Lance in one
 process; stock Lance in two processes that share a folder, finalized by `merge_index_metadata`.
-lance-ray is not measured: it needs a Ray cluster, and builds with the same calls as the second.
+lance-ray is not measured; it is no part of the locked packages.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -29,7 +30,7 @@ from holdfast.storage import ObjectStore
 SEARCH_LIMIT = 10
 
 
-class IndexVerbs:
+class IndexVerbs(ABC):
     """What a table can do with full-text indexes."""
 
     _versions: Versions
@@ -38,9 +39,9 @@ class IndexVerbs:
     _arbiter: Arbiter
     _clock: Clock
 
+    @abstractmethod
     def dataset(self, version: int | None = None) -> lance.LanceDataset:
         """Return a pylance dataset, the newest or of one version."""
-        raise NotImplementedError
 
     def create_index(
         self,

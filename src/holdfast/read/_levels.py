@@ -22,6 +22,7 @@ from holdfast.formats._sstable import TOMBSTONE
 from holdfast.read._key_index import KeyIndex
 from holdfast.read._lance import Dataset, in_memory
 from holdfast.read._newest import Mask
+from holdfast.shard._rows import cast_column
 
 ADDRESS = "_rowaddr"
 _OFFSET = np.uint64(0xFFFFFFFF)
@@ -69,7 +70,7 @@ class Columns:
         for field in self.stored:
             name = TOMBSTONE if field.name == TOMBSTONE else ids.get(self.ids[field.name])
             if name is not None and name in rows.column_names:
-                made.append(_cast(rows[name], field))
+                made.append(cast_column(rows[name], field))
             elif field.name in self.keys:
                 raise CorruptError("rows without a key column", column=field.name)
             elif field.name == TOMBSTONE:
@@ -269,20 +270,6 @@ def _ids_in(schema: pa.Schema, columns: Columns) -> dict[int, str]:
         elif field.name in columns.ids:
             found[columns.ids[field.name]] = field.name
     return found
-
-
-def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    if column.type == field.type:
-        return column
-    try:
-        return column.cast(field.type)
-    except pa.ArrowException as error:
-        raise CorruptError(
-            "a column of the log or of an SSTable does not have the table's type",
-            column=field.name,
-            type=str(column.type),
-            wanted=str(field.type),
-        ) from error
 
 
 __all__ = ["Columns", "Level", "SstableFiles", "log_level", "sstable_level", "whole"]

@@ -8,6 +8,7 @@ table is shadowed when its key is in that set.
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
@@ -150,7 +151,7 @@ def _places(keys: Numbers, low: int) -> npt.NDArray[np.int64]:
     return (keys.astype(np.uint64) - np.uint64(low % 2**64)).astype(np.int64)
 
 
-class _Masking:
+class _Masking(ABC):
     """Compares batch by batch."""
 
     def without(
@@ -163,8 +164,9 @@ class _Masking:
             elif not found.all():
                 yield batch.filter(pa.array(~found))
 
+    @abstractmethod
     def holds(self, columns: Sequence[pa.Array]) -> Mask:
-        raise NotImplementedError
+        """Tell of each row whether its key is in the set."""
 
 
 class _Bytes(_Masking):
@@ -192,8 +194,9 @@ class _IntegerSet(_Masking):
         valid: Mask = column.is_valid().to_numpy(zero_copy_only=False)
         return found & valid
 
+    @abstractmethod
     def _holds(self, keys: Numbers) -> Mask:
-        raise NotImplementedError
+        """Tell of each number whether it is in the set."""
 
 
 class _Dense(_IntegerSet):

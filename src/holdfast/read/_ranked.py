@@ -24,8 +24,7 @@ from holdfast.read._lance import Dataset, in_memory, reading
 from holdfast.read._levels import ADDRESS, Level, whole
 from holdfast.read._newest import Mask
 from holdfast.read._view import View
-from holdfast.shard._base import KeptIndex
-from holdfast.shard._base import _kept_index as kept_index
+from holdfast.shard._base import KeptIndex, kept_index
 
 DISTANCE = "_distance"
 SCORE = "_score"

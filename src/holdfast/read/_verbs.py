@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from holdfast.storage import ObjectStore
 K = 10
 
 
-class ReadVerbs:
+class ReadVerbs(ABC):
     """What a table can answer.
 
     Every verb takes `freshness`: `"latest"` sees every row that was acknowledged before the
@@ -32,9 +33,9 @@ class ReadVerbs:
     _store: ObjectStore
     _arbiter: Arbiter
 
+    @abstractmethod
     def dataset(self, version: int | None = None) -> lance.LanceDataset:
         """Return a pylance dataset, the newest or of one version."""
-        raise NotImplementedError
 
     def scan(
         self,

@@ -115,13 +115,13 @@ def _kept(dataset: lance.LanceDataset, details: MemWalDetails) -> tuple[KeptInde
         wanted = details.maintain_all_indexes or one.name in details.maintained_indexes
         if one.name == MEM_WAL_INDEX or not wanted or len(one.field_names) != 1:
             continue
-        kept = _kept_index(one)
+        kept = kept_index(one)
         if kept is not None:
             found.append(kept)
     return tuple(found)
 
 
-def _kept_index(described: _Described) -> KeptIndex | None:
+def kept_index(described: _Described) -> KeptIndex | None:
     kind = str(described.index_type).upper()
     settings: dict[str, object] = {}
     if kind == "INVERTED":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,8 @@ from holdfast.errors import CorruptError, InvalidInputError
 from holdfast.formats._entry import FIELD_ID, MAX_ENTRY_BYTES
 from holdfast.formats._sstable import TOMBSTONE
 from holdfast.shard._base import Base
+
+Column = TypeVar("Column", pa.Array, pa.ChunkedArray)
 
 Keys: TypeAlias = "ArrowStream | pa.RecordBatch | pa.Array | Sequence[Any]"
 """Keys: Arrow data with the key columns, rows as dicts, or values of a key of one column."""
@@ -135,14 +137,22 @@ def _column(batch: pa.RecordBatch, index: int, field: pa.Field, base: Base) -> p
         raise CorruptError("a log entry lacks a column of the key", column=field.name)
     if index < 0:
         return pa.nulls(batch.num_rows, field.type)
-    column = batch.column(index)
+    return cast_column(batch.column(index), field)
+
+
+def cast_column(column: Column, field: pa.Field) -> Column:
+    """Return a column of a log or an SSTable in the table's type.
+
+    Raises:
+        CorruptError: its values do not fit.
+    """
     if column.type == field.type:
         return column
     try:
         return column.cast(field.type)
     except pa.ArrowException as error:
         raise CorruptError(
-            "a log entry has a column of another type than the table",
+            "a column of the log or of an SSTable does not have the table's type",
             column=field.name,
             type=str(column.type),
             wanted=str(field.type),

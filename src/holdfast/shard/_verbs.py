@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from holdfast._ids import RandomIds
 from holdfast.arbiter import Arbiter
 from holdfast.commits._committer import LanceOperation
 from holdfast.errors import ConflictError, InvalidInputError, NotFoundError
-from holdfast.formats import version_name
+from holdfast.formats import index_id, version_name
 from holdfast.formats._mem_wal_details import (
     DETAILS_TYPE,
     MEM_WAL_INDEX,
@@ -35,7 +36,7 @@ _PREPARED: TxnLike = ("holdfast.log", 1)
 _TRIES = 4
 
 
-class ShardVerbs:
+class ShardVerbs(ABC):
     """What a table can do with shards."""
 
     _uri: str
@@ -44,15 +45,15 @@ class ShardVerbs:
     _arbiter: Arbiter
     _clock: Clock
 
+    @abstractmethod
     def dataset(self, version: int | None = None) -> lance.LanceDataset:
         """Return a pylance dataset, the newest or of one version."""
-        raise NotImplementedError
 
+    @abstractmethod
     def commit_operation(
         self, operation: LanceOperation, *, read_version: int, txn: TxnLike | None = None
     ) -> Any:  # noqa: ANN401 - the table's own result
         """Commit what was built elsewhere."""
-        raise NotImplementedError
 
     def claim_writer(
         self, shard: str | Shard, *, config: ShardWriterConfig | None = None
@@ -171,7 +172,7 @@ class ShardVerbs:
     def _prepare(self, base: Base, details: MemWalDetails, txn: TxnLike | None) -> bool:
         """Commit the details, unless somebody else did. Returns whether it was this call."""
         index = Index(
-            uuid=_uuid(),
+            uuid=index_id(RandomIds().token()),
             name=MEM_WAL_INDEX,
             fields=[],
             dataset_version=base.version,
@@ -196,9 +197,3 @@ class ShardVerbs:
         if manifest is None:
             raise NotFoundError("the table's newest version is gone", version=dataset.version)
         return read_base(dataset, manifest)
-
-
-def _uuid() -> str:
-    """Return a random UUID."""
-    digits = RandomIds().token().removeprefix("hf-")
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
