@@ -34,6 +34,8 @@ RFC = DOCS / "rfcs" / "0001-decide.md"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 OWN_STORE = DOCS / "how-to" / "write-your-own-commit-store.md"
 PRIVILEGES = DOCS / "how-to" / "least-privileges.md"
+# A relative path means the folder in which Spark's Java was started: these start their own.
+OWN_PROCESS = [ROOT / "README.md"]
 OTHERS = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 
 HOLDFAST = Path(sysconfig.get_path("scripts")) / "holdfast"
@@ -133,16 +135,31 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return page
 
 
+def run_page(page: Path, namespace: dict[str, object]) -> None:
+    for block in blocks_of(page):
+        if block.tag.startswith("python"):
+            assert block.tag == "python", f"every example runs: {name_of(page)}:{block.line}"
+            run_python(block, page, namespace)
+        elif block.tag == "console":
+            run_console(block)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_code_and_commands_of_a_page_run(
     page: Path, elsewhere: Path, module: ModuleType
 ) -> None:
-    for block in blocks_of(page):
-        if block.tag.startswith("python"):
-            assert block.tag == "python", f"every example runs: {name_of(page)}:{block.line}"
-            run_python(block, page, module.__dict__)
-        elif block.tag == "console":
-            run_console(block)
+    if page not in OWN_PROCESS:
+        run_page(page, module.__dict__)
+        return
+    done = subprocess.run(
+        [sys.executable, __file__, page],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 @pytest.mark.parametrize(
@@ -407,3 +424,7 @@ def test_least_privileges_in_redis(redis_server: servers.Server) -> None:
             try_roles(url("writer"), url("collector"))
         finally:
             admin.execute_command("ACL", "DELUSER", *(f"holdfast_{role}" for role in secret))  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    run_page(Path(sys.argv[1]), globals())

@@ -156,12 +156,13 @@ def test_what_is_brought_back_is_a_version_like_any_other(
 
 def test_a_plan_changes_nothing(plain: str) -> None:
     lose(plain, 1)
-    holdfast.adopt_table(plain, commit_store="sqlite")
+    table = holdfast.adopt_table(plain, commit_store="sqlite")  # keeps SQLite's files open
     before = sorted(str(path) for path in Path(plain).rglob("*"))
     plan = rescue(plain, ids="all")
     assert (plan.confirmed, plan.rescued, plan.rows) == (False, (), 0)
     assert [one.rows for one in plan.planned] == [1]
     assert sorted(str(path) for path in Path(plain).rglob("*")) == before
+    table.close()
 
 
 @BOTH
