@@ -14,7 +14,9 @@ from lsm.world import (
     Lsm,
     flush,
     flush_and_merge,
+    flush_in_pairs,
     flush_singly,
+    long_zombie,
     merge,
     read,
     recorded,
@@ -52,6 +54,24 @@ SCENARIOS = [
         actors={"z": zombie, "f": flush, "v": vacuum},
         log=("a", "b", "c"),
     ),
+    Lsm(
+        name="a live writer and two flushes",
+        actors={"z": long_zombie, "f": flush_in_pairs, "g": flush_singly},
+        log=("a", "b", "c", "d"),
+        crashes=1,
+        preemptions=1,
+    ),
+    Lsm(
+        name="a live writer, a flush and a merger",
+        actors={"z": zombie, "f": flush_singly, "m": merge},
+        log=("a", "b", "c"),
+    ),
+    Lsm(
+        name="a live writer whose answers get lost",
+        actors={"z": long_zombie, "f": flush_in_pairs},
+        log=("a", "b", "c", "d"),
+        faults=1,
+    ),
     Lsm(name="all of it", actors={"f": flush_and_merge, "m": merge, "v": vacuum}, preemptions=1),
     Lsm(
         name="answers get lost", actors={"m": flush_and_merge, "f": flush}, faults=1, preemptions=1
@@ -82,6 +102,7 @@ class Mutant(NamedTuple):
 
 COMPACT = "holdfast.upkeep._compact_lsm"
 FLUSH = "holdfast.upkeep._flush_log"
+PUBLISH = "holdfast.shard._publish"
 VACUUM = "holdfast.upkeep._vacuum_log"
 
 MUTANTS = [
@@ -158,21 +179,32 @@ MUTANTS = [
     ),
     Mutant(
         "a writer takes another's generation for its own",
-        "a live writer and a flush",
+        "a live writer, a flush and a merger",
         lambda: Code(
             publish=mutate(
-                "holdfast.shard._publish",
-                ("if taken and current.replay_after >= position:", "if taken:"),
+                PUBLISH,
+                ("if current.current_generation > table.generation:", "if False:"),
+                ("overtaken |= tables.number(found.current_generation)", "pass"),
             )
         ),
     ),
     Mutant(
-        "a writer does not look where its rows begin",
-        "a live writer and vacuum",
+        "a writer keeps what somebody flushed",
+        "a live writer whose answers get lost",
         lambda: Code(
             publish=mutate(
-                "holdfast.shard._publish",
-                ("if taken or current.replay_after >= first:", "if taken:"),
+                PUBLISH,
+                ("if current.replay_after >= first:", "if current.replay_after >= position:"),
+            )
+        ),
+    ),
+    Mutant(
+        "a writer lets go of what nobody flushed",
+        "a live writer and a flush",
+        lambda: Code(
+            tables=mutate(
+                "holdfast.shard._tables",
+                ("if position >= table.last_position:", "if position >= table.first_position:"),
             )
         ),
     ),

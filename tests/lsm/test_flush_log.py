@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from holdfast.errors import HoldfastError, InvalidInputError, NotFoundError
+from holdfast.errors import InvalidInputError, NotFoundError, UnavailableError
 from holdfast.formats._shard_manifest import SsTable
 from holdfast.shard._config import ShardWriterConfig
 from holdfast.upkeep._flush_log import publish_part
@@ -141,22 +143,113 @@ def test_a_live_writer_whose_rows_are_all_covered_goes_on(table: Any) -> None:
     assert rows_of(table)[1] == "b"
 
 
-def test_a_live_writer_whose_rows_are_covered_in_part_stops_and_loses_nothing(table: Any) -> None:
+def test_a_live_writer_whose_rows_are_covered_in_part_goes_on(table: Any) -> None:
     shard = new_shard()
     writer = table.claim_writer(shard)
     writer.put([{"k": 1, "v": "a"}])
-    table.flush_log(shard, idle=NOW)
-    writer.put([{"k": 2, "v": "beyond"}])  # acknowledged; in its MemTable of generation 1
-    with pytest.raises(HoldfastError, match="open the shard again"):
-        writer.flush()
-    with pytest.raises(HoldfastError):
-        writer.put([{"k": 3, "v": "no"}])
-    writer.abort()
-    again = table.claim_writer(shard)
-    again.put([{"k": 3, "v": "c"}])
-    again.close()
+    writer.put([{"k": 3, "v": "a"}])
+    table.flush_log(shard, idle=NOW, rows_per_generation=1)  # generations 1 and 2
+    writer.put([{"k": 2, "v": "beyond"}, {"k": 3, "v": "again"}])  # in its MemTable 1
+    expected = {0: "base", 1: "a", 2: "beyond", 3: "again"}
+    assert fresh(table) == expected
+    writer.flush()
+    assert pending_of(table, shard) == [1, 2, 3]
+    assert fresh(table) == expected
+    assert writer.scan().num_rows == 0
+    writer.put([{"k": 3, "v": "c"}])
+    assert writer.lookup([3]).to_pylist() == [{"k": 3, "v": "c"}]
+    assert writer.memtable_stats().generation == 4
+    writer.close()
     table.compact_lsm()
-    assert rows_of(table) == {0: "base", 1: "a", 2: "beyond", 3: "c"}
+    assert rows_of(table) == {**expected, 3: "c"}
+
+
+def test_rows_that_were_flushed_for_a_writer_do_not_come_back(table: Any) -> None:
+    """Their SSTable would hide what became of their keys since they were merged."""
+    shard = new_shard()
+    writer = table.claim_writer(shard)
+    writer.put([{"k": 1, "v": "old"}])
+    table.flush_log(shard, idle=NOW)
+    table.compact_lsm()
+    table.dataset().delete("k = 1")
+    table.append([{"k": 1, "v": "new"}])
+    writer.put([{"k": 2, "v": "two"}])
+    writer.close()
+    expected = {0: "base", 1: "new", 2: "two", 3: "base"}
+    assert fresh(table) == expected
+    table.compact_lsm()
+    assert rows_of(table) == expected
+
+
+def test_frozen_and_active_rows_of_a_live_writer_are_told_apart(table: Any) -> None:
+    """Several MemTables wait, somebody flushes into the middle of one, all are renumbered."""
+    shard = new_shard()
+    config = ShardWriterConfig(max_memtable_rows=4)
+    with table.claim_writer(shard, config=config) as writer:
+        held = threading.Event()
+        write = writer._sstables.write
+
+        def slow(*given: Any) -> Any:
+            held.wait()
+            return write(*given)
+
+        writer._sstables = SimpleNamespace(write=slow)
+        for key in range(6):
+            writer.put([{"k": key, "v": "one"}])
+        table.flush_log(shard, idle=NOW, rows_per_generation=1)
+        for key in range(3, 13):
+            writer.put([{"k": key, "v": "two"}])
+        table.compact_lsm()
+        before = writer.scan(filter="k < 100").to_pylist()
+        held.set()
+        writer.flush()
+        assert len(before) == 13
+        assert writer.scan(filter="k < 100").num_rows == 0
+        for key in range(12, 15):
+            writer.put([{"k": key, "v": "three"}])
+        shown = {row["k"]: row["v"] for row in writer.scan(filter="k < 100").to_pylist()}
+        assert shown == dict.fromkeys(range(12, 15), "three")
+    expected = {
+        **dict.fromkeys(range(3), "one"),
+        **dict.fromkeys(range(3, 12), "two"),
+        **dict.fromkeys(range(12, 15), "three"),
+    }
+    assert fresh(table) == expected
+    generations = pending_of(table, shard)
+    assert generations == list(range(7, 7 + len(generations)))
+    table.compact_lsm()
+    assert rows_of(table) == expected
+
+
+def test_what_a_live_writer_left_after_it_was_overtaken_is_replayed(table: Any) -> None:
+    """It dies before it notices: its entries are tagged with numbers that are taken."""
+    shard = new_shard()
+    config = ShardWriterConfig(max_memtable_rows=4)
+    writer = table.claim_writer(shard, config=config)
+    writer._sstables = SimpleNamespace(write=_refuse)
+    for key in range(6):
+        writer.put([{"k": key, "v": "one"}])
+    table.flush_log(shard, idle=NOW, rows_per_generation=1)
+    for key in range(3, 20):
+        writer.put([{"k": key, "v": "two"}])
+    writer.abort()
+    expected = {**dict.fromkeys(range(3), "one"), **dict.fromkeys(range(3, 20), "two")}
+    assert fresh(table) == expected
+    with table.claim_writer(shard, config=config) as again:
+        assert all(one.table.row_count <= 4 for one in again._memtables().frozen)
+        assert again._memtables().active.row_count <= 4
+        again.put([{"k": 19, "v": "three"}])
+    expected[19] = "three"
+    assert fresh(table) == expected
+    table.compact_lsm()
+    assert rows_of(table) == expected
+    stock_generation(table, shard, [{"k": [3], "v": ["stock"]}])  # and stock goes on
+    table.compact_lsm()
+    assert rows_of(table)[3] == "stock"
+
+
+def _refuse(*_: Any) -> Any:
+    raise UnavailableError("the disk is full")
 
 
 def test_a_log_that_stock_left_behind(table: Any) -> None:

@@ -16,11 +16,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 
 import holdfast.shard._publish
+import holdfast.shard._tables
 import holdfast.upkeep._compact_lsm
 import holdfast.upkeep._flush_log
 import holdfast.upkeep._vacuum_log
@@ -32,7 +34,6 @@ from holdfast.errors import (
     HoldfastError,
     NotFoundError,
     PermissionDeniedError,
-    PoisonedError,
     UnavailableError,
 )
 from holdfast.formats import version_name
@@ -51,6 +52,7 @@ from holdfast.formats._sstable import sstable_path
 from holdfast.formats._wal_names import entry_name, shard_manifest_name
 from holdfast.read._snapshot import BaseVersion, take_snapshot
 from holdfast.read._source import Shards
+from holdfast.shard._config import ShardWriterConfig
 from holdfast.testing import (
     CountedIds,
     Scenario,
@@ -70,7 +72,6 @@ HONEST = (
     CommitUnknownError,
     ConflictError,
     PermissionDeniedError,
-    PoisonedError,
     UnavailableError,
 )
 
@@ -134,6 +135,11 @@ def marks_of(entries: Sequence[Any]) -> list[str]:
     return [mark for one in entries for batch in one.batches for mark in batch["mark"].to_pylist()]
 
 
+_MARKS = pa.schema([("mark", pa.string()), ("_tombstone", pa.bool_())])
+# The base table, the first generation and the limits of a live writer.
+_MEMTABLE = (SimpleNamespace(storage_schema=_MARKS, keys=()), 1, ShardWriterConfig().settled({}))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
     """The modules under test; a mutant takes the place of one."""
@@ -142,6 +148,7 @@ class Code:
     flush: Any = holdfast.upkeep._flush_log
     vacuum: Any = holdfast.upkeep._vacuum_log
     publish: Any = holdfast.shard._publish
+    tables: Any = holdfast.shard._tables
     collect: Any = holdfast.wal._collect
     snapshot: Callable[..., Any] = take_snapshot
     mark_after: bool = False
@@ -197,11 +204,23 @@ class Hands:
     def merge(self) -> None:
         self.code.compact.merge_shard(ModelBase(self), self.manifests, SHARD, rows=1)
 
-    def publish(self, *tables: tuple[int, Sequence[str], int, int]) -> None:
-        """Publish MemTables, as a writer that replayed the log long ago."""
-        manifests = self.manifests
-        for generation, marks, first, last in tables:
-            self.code.publish.publish(manifests, 1, self.write(generation, marks), last, first)
+    def publish(self, *tables: Sequence[int]) -> None:
+        """Publish MemTables of these entries, as a writer that replayed the log long ago."""
+        manifests, held = self.manifests, self.code.tables.Tables(*_MEMTABLE, StillClock())
+        frozen = []
+        for positions in tables:
+            for position in positions:
+                batch = pa.RecordBatch.from_pydict(
+                    {"mark": ["abcdef"[position - 1]], "_tombstone": [False]}
+                )
+                held.add([batch], position, 1)
+            frozen.append(held.freeze())
+
+        def write(table: Any) -> SsTable:
+            return self.write(table.generation, table.newest_rows()["mark"].to_pylist())
+
+        for oldest in frozen:
+            self.code.publish.publish_oldest(held, oldest, manifests, 1, write)
 
     def vacuum(self) -> None:
         self.code.collect.collect_log(
@@ -379,6 +398,10 @@ def flush_singly(hands: Hands, _world: World) -> None:
     hands.flush(rows=1)
 
 
+def flush_in_pairs(hands: Hands, _world: World) -> None:
+    hands.flush(rows=2)
+
+
 def merge(hands: Hands, _world: World) -> None:
     hands.merge()
 
@@ -398,7 +421,12 @@ def read(hands: Hands, world: World) -> None:
 
 def zombie(hands: Hands, _world: World) -> None:
     """A live writer of the same epoch: two MemTables, of the entries a and b, and of c."""
-    hands.publish((1, ["a", "b"], 1, 2), (2, ["c"], 3, 3))
+    hands.publish((1, 2), (3,))
+
+
+def long_zombie(hands: Hands, _world: World) -> None:
+    """The same with more in the second MemTable: of the entries a, and of b, c and d."""
+    hands.publish((1,), (2, 3, 4))
 
 
 __all__ = ["Code", "Lsm", "conditional", "recorded"]

@@ -322,9 +322,9 @@ def test_closing_says_when_a_flush_fails_and_loses_nothing(
 def test_an_unanswered_publication_is_not_made_twice(
     table: holdfast.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.shard import _engine
+    from holdfast.shard import _publish
 
-    publish, lost = vars(_engine)["publish"], [UnavailableError("the answer was lost")]
+    publish, lost = vars(_publish)["publish"], [UnavailableError("the answer was lost")]
 
     def unanswered(*given: Any) -> Any:
         done = publish(*given)
@@ -333,7 +333,7 @@ def test_an_unanswered_publication_is_not_made_twice(
         return done
 
     monkeypatch.setattr(flusher_module, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(_engine, "publish", unanswered)
+    monkeypatch.setattr(_publish, "publish", unanswered)
     writer = table.claim_writer("unsharded")
     writer.put(rows(1))
     with pytest.raises(UnavailableError):

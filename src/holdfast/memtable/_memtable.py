@@ -7,7 +7,10 @@ parts and the marks; nothing that waits happens under it.
 
 from __future__ import annotations
 
+import itertools
 import threading
+from array import array
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,6 +33,7 @@ from holdfast.memtable._parts import (
 Mask = npt.NDArray[np.bool_]
 _SPARE = 2  # retained over used bytes from which on a slice is copied out of what it hangs on
 _NO_CODES = np.zeros(0, np.int64)
+_SERIALS = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +58,13 @@ class MemTable:
     """The rows of one generation.
 
     Args:
-        generation: its number.
+        generation: its number; may change before it is flushed.
         schema: the columns with the tombstone.
         keys: the key columns; none for an append-only table.
         deferred_rows: how many new rows may wait for the key index; a read never does.
+
+    Attributes:
+        serial: tells it from every other MemTable of this process, whatever its number.
     """
 
     def __init__(
@@ -69,6 +76,7 @@ class MemTable:
         deferred_rows: int = 0,
     ) -> None:
         self.generation = generation
+        self.serial = next(_SERIALS)
         self.schema = schema
         self.keys = tuple(keys)
         self._codes = KeyCodes(schema, keys)
@@ -83,6 +91,8 @@ class MemTable:
         self.byte_count = 0
         self.first_position = 0
         self.last_position = 0
+        self._positions = array("q")  # of each entry, and how many rows there were after it
+        self._ends = array("q")
 
     def add(self, batches: Sequence[pa.RecordBatch], position: int, *, puts: int = 1) -> None:
         """Add the rows of one log entry; readers see all of them or none.
@@ -103,6 +113,8 @@ class MemTable:
             self.byte_count += size
             self.first_position = self.first_position or position
             self.last_position = position
+            self._positions.append(position)
+            self._ends.append(self.row_count)
             if self._waiting_rows > self._deferred_rows:
                 self._catch_up()
 
@@ -165,6 +177,19 @@ class MemTable:
         """Return the newest row of each key, tombstones included, in the order of the log."""
         found = self.snapshot()
         return found.rows if found.newest.all() else found.rows.filter(pa.array(found.newest))
+
+    def beyond(self, position: int) -> MemTable:
+        """Return a MemTable with the rows of those entries only that lie beyond a position."""
+        with self._lock:
+            entries = list(zip(self._positions, self._ends, strict=True))
+        rows = self.snapshot().rows
+        rest = MemTable(self.generation, self.schema, self.keys, deferred_rows=self._deferred_rows)
+        covered = bisect_right(entries, position, key=lambda entry: entry[0])
+        start = entries[covered - 1][1] if covered else 0
+        for at, end in entries[covered:]:
+            rest.add(rows.slice(start, end - start).to_batches(), at)
+            start = end
+        return rest
 
     def _indexed(self) -> int:
         return self._parts[-1].end if self._parts else 0

@@ -218,7 +218,7 @@ class Reading:
         rows = live.snapshot.rows
         if condition is None:
             return self._plain(rows if live.mask.all() else rows.filter(pa.array(live.mask)))
-        known = self._filters.setdefault(live.table.generation, Filtered(self._storage_version))
+        known = self._filters.setdefault(live.table.serial, Filtered(self._storage_version))
         try:
             numbers = known.matching(rows, condition)
         except InvalidInputError:
@@ -231,15 +231,15 @@ class Reading:
         known = self._indexes.get(("text", column))
         settings = {} if known is None else known.settings
         return self._texts.setdefault(
-            (table.generation, column),
+            (table.serial, column),
             TextIndex(column, settings, self._storage_version, self._buffer_rows),
         )
 
     def _forget(self, tables: Sequence[MemTable]) -> None:
         """Let go of what was kept for MemTables that are flushed."""
-        kept = {table.generation for table in tables}
-        for generation in [one for one in self._filters if one not in kept]:
-            self._filters.pop(generation, None)
+        kept = {table.serial for table in tables}
+        for serial in [one for one in self._filters if one not in kept]:
+            self._filters.pop(serial, None)
         for key in [key for key in self._texts if key[0] not in kept]:
             self._texts.pop(key, None)
 

@@ -9,6 +9,7 @@ enter it when their entry is decided, and a writer that cannot keep that up stop
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Sequence
@@ -36,18 +37,21 @@ from holdfast.errors import (
 )
 from holdfast.events import EventKind, emit
 from holdfast.formats._entry import EntryDraft
-from holdfast.memtable import IndexConfig, Reading
+from holdfast.formats._shard_manifest import SsTable
+from holdfast.memtable import IndexConfig, MemTable, Reading
 from holdfast.shard._base import Base
 from holdfast.shard._budget import Budget
 from holdfast.shard._config import Settings
 from holdfast.shard._flusher import Flusher
 from holdfast.shard._group import GroupCommit, Item
-from holdfast.shard._publish import publish
+from holdfast.shard._publish import Published, publish_oldest
 from holdfast.shard._rows import fitted, relabelled
 from holdfast.shard._sstables import Sstables
 from holdfast.shard._tables import Generation, Tables
 from holdfast.storage import Handle
 from holdfast.wal import Appended, ShardManifests, WalAppender
+
+log = logging.getLogger("holdfast.shard")
 
 _NO_LIMIT = 1 << 62
 # After these, a flush by this writer can never succeed.
@@ -161,7 +165,7 @@ class Engine(Handle):
             wrapped=self._stopped_by,
         )
         self._flusher: Flusher[Generation] = Flusher(
-            self._flush,
+            self._flush_frozen,
             final=self._is_final,
             report=self._fail,
             name=f"{name}-flush",
@@ -332,36 +336,53 @@ class Engine(Handle):
 
     # Flushing, in the flusher's thread.
 
-    def _flush(self, generation: Generation) -> None:
+    def _flush_frozen(self, generation: Generation) -> None:
+        if self._flush(generation).overtaken:
+            # The entries of the active MemTable are tagged with a number that it does not have
+            # any more, which stock does not replay: let them become an SSTable soon.
+            with suppress(HoldfastError):  # whoever puts next gets it
+                self._group.submit(Freeze(), wait=False)
+        if self._budget.waiting:
+            self._make_room()
+
+    def _flush(self, generation: Generation) -> Published:
         begun = self._clock.elapsed()
-        table = generation.table
         failure = self._group.failure
         if failure is not None:
             raise failure
-        if generation.written is None:
-            generation.written = self._sstables.write(
-                self._base, self.shard_id, table.generation, table.newest_rows()
-            )
-        written = generation.written
-        publish(self._manifests, self.epoch, written, table.last_position, table.first_position)
-        self._memtables().flushed(generation)
+        done = publish_oldest(
+            self._memtables(), generation, self._manifests, self.epoch, self._write_sstable
+        )
         self._budget.give(generation.size)
         elapsed = self._clock.elapsed() - begun
-        rows = written.physical_rows or 0
         with self._lock:
-            self._counts["flushed_position"] = table.last_position
+            self._counts["flushed_position"] = done.position
+        if done.overtaken:
+            log.info(
+                "shard %s: somebody else flushed this writer's log up to %d; what it holds beyond "
+                "that is numbered anew",
+                self.shard_id,
+                done.position,
+            )
+        if done.written is None:
+            return done
+        rows = done.written.physical_rows or 0
         self._count(flushes=1, flushed_rows=rows, flush_seconds=elapsed)
         emit(
             EventKind.FLUSHED,
             shard_id=self.shard_id,
-            generation=table.generation,
+            generation=done.written.generation,
             rows=rows,
-            size=written.in_memory_bytes,
-            position=table.last_position,
+            size=done.written.in_memory_bytes,
+            position=done.position,
             elapsed=elapsed,
         )
-        if self._budget.waiting:
-            self._make_room()
+        return done
+
+    def _write_sstable(self, table: MemTable) -> SsTable:
+        return self._sstables.write(
+            self._base, self.shard_id, table.generation, table.newest_rows()
+        )
 
     def _is_final(self, error: HoldfastError) -> bool:
         return isinstance(error, _FINAL) or self._group.failure is not None
@@ -390,10 +411,13 @@ class Engine(Handle):
     def _replay(self) -> None:
         tables, begun = self._memtables(), self._clock.elapsed()
         entries = rows = 0
+        behind = False  # whether the active one has entries that are tagged with a lower number
         for entry in self._appender.replay():
             batches = [fitted(batch, self._base) for batch in entry.batches]
-            if self._turns(entry.generation, entry.rows):
+            if self._turns(entry.generation, entry.rows, behind=behind):
                 self._flush_replayed()
+                behind = False
+            behind |= entry.generation is not None and entry.generation < tables.active.generation
             size = sum(int(batch.nbytes) for batch in batches)
             self._budget.add(size)
             tables.add(batches, entry.position, size)
@@ -403,17 +427,20 @@ class Engine(Handle):
         elapsed = self._clock.elapsed() - begun
         self._count(replayed_entries=entries, replayed_rows=rows, replay_seconds=elapsed)
 
-    def _turns(self, generation: int | None, rows: int) -> bool:
+    def _turns(self, generation: int | None, rows: int, *, behind: bool) -> bool:
         """Tell whether an entry of the log begins a new generation.
 
         One that is tagged says so itself; its generation was small enough for its writer, and
-        split otherwise stock could not read what is left of it. Others are split by size.
+        split otherwise stock could not read what is left of it. Others are split by size, and
+        so are those whose number somebody else took.
         """
         tables = self._memtables()
         if not tables.active.row_count:
             return False
-        if generation is not None:
-            return generation > tables.active.generation
+        if generation is not None and generation > tables.active.generation:
+            return True
+        if generation == tables.active.generation and not behind:
+            return False
         return tables.full() or not tables.has_room(rows)
 
     def _flush_replayed(self) -> None:

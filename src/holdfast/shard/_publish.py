@@ -1,18 +1,85 @@
-"""The one decision of a flush: SSTable, cursor and next generation in one shard manifest."""
+"""The one decision of a flush: SSTable, cursor and next generation in one shard manifest.
+
+Others may flush this writer's log, too: `flush_log` takes the next generation and moves the
+cursor, with the epoch that is stored. A writer notices when it publishes:
+
+| the manifest has            | so                             | the writer                     |
+|-----------------------------|--------------------------------|--------------------------------|
+| our number, cursor before   | nobody was here                | decides                        |
+| a cursor at or past our end | it was us, or all is flushed   | lets go of the rows            |
+| a cursor inside our rows    | a part is flushed              | tries with the entries beyond  |
+| a higher number             | our number is taken            | tries with the next free one   |
+
+An SSTable under a number that is taken is garbage, which `vacuum` takes. Rows that are flushed
+must go: published a second time they would hide what happened to their keys since.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from holdfast.errors import CorruptError, PoisonedError
+from holdfast.errors import CorruptError
 from holdfast.formats._shard_manifest import ShardManifest, SsTable
+from holdfast.memtable import MemTable
+from holdfast.shard._tables import Generation, Tables
 from holdfast.wal import ShardManifests
+
+Write = Callable[[MemTable], SsTable]
+"""Writes a MemTable as an SSTable of its number; durable, and seen by nobody."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What became of one frozen MemTable.
+
+    Attributes:
+        position: the flushed cursor afterwards; it covers the MemTable.
+        written: its SSTable, or what of it was left; None when others flushed all of it.
+        overtaken: whether somebody else flushed entries of this writer, so that those it
+            still holds have other numbers now.
+    """
+
+    position: int
+    written: SsTable | None
+    overtaken: bool
+
+
+def publish_oldest(
+    tables: Tables, oldest: Generation, manifests: ShardManifests, epoch: int, write: Write
+) -> Published:
+    """Make the oldest frozen MemTable part of its shard, and let go of it; safe to repeat.
+
+    Raises:
+        FencedError: another writer owns the shard.
+        CorruptError: an earlier generation is missing.
+        CommitUnknownError: the outcome could not be learnt; publish again.
+        Other errors: of `write`, and as for `ShardManifests.update`.
+    """
+    overtaken = False
+    while True:
+        if oldest.written is None:
+            oldest.written = write(oldest.table)
+        written, table = oldest.written, oldest.table
+        found = publish(manifests, epoch, written, table.last_position, table.first_position)
+        if not tables.drop_covered(oldest, found.replay_after):
+            tables.flushed(oldest)
+            overtaken |= tables.number(found.current_generation)
+            named = any(one.path == written.path for one in found.sstables)
+            return Published(
+                position=found.replay_after,
+                written=written if named else None,
+                overtaken=overtaken,
+            )
+        overtaken = True
+        tables.number(found.current_generation)
+        oldest.written = None
 
 
 def publish(
     manifests: ShardManifests, epoch: int, table: SsTable, position: int, first: int
 ) -> ShardManifest:
-    """Make an SSTable part of its shard; safe to repeat.
+    """Add an SSTable to its shard unless somebody flushed these entries; safe to repeat.
 
     Args:
         manifests: the shard's.
@@ -21,26 +88,19 @@ def publish(
         position: the last log entry whose rows it holds.
         first: the first one.
 
+    Returns:
+        The shard's manifest. If its cursor is before `position`, nothing was decided: entries
+        are flushed, or the number is taken.
+
     Raises:
-        FencedError: another writer owns the shard.
-        PoisonedError: `flush_log` flushed a part of these rows, or numbered them otherwise.
-        CorruptError: an earlier generation is missing.
-        CommitUnknownError: the outcome could not be learnt; publish again.
-        Other errors: as for `ShardManifests.update`.
+        As for `publish_oldest`.
     """
 
     def change(current: ShardManifest) -> ShardManifest:
-        taken = current.current_generation > table.generation
-        if taken and current.replay_after >= position:
-            return current  # it was us, unanswered; or `flush_log` has flushed all of it
-        if taken or current.replay_after >= first:
-            raise PoisonedError(
-                "somebody flushed a part of this writer's log, so its generations are numbered "
-                "anew: open the shard again, nothing is lost",
-                shard_id=current.shard_id,
-                generation=table.generation,
-                replay_after=current.replay_after,
-            )
+        if current.replay_after >= first:
+            return current  # it was us, unanswered; or somebody flushed a part of it, or all
+        if current.current_generation > table.generation:
+            return current
         if current.current_generation < table.generation:
             raise CorruptError(
                 "a generation cannot be flushed before the one ahead of it",

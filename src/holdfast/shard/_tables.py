@@ -105,6 +105,32 @@ class Tables:
         with self._lock:
             self._frozen.remove(generation)
 
+    def drop_covered(self, generation: Generation, position: int) -> bool:
+        """Let go of the rows of a frozen one that are in SSTables; tell whether any are left.
+
+        Args:
+            generation: the oldest one.
+            position: the shard's flushed cursor.
+        """
+        table = generation.table
+        if position < table.first_position:
+            return True
+        if position >= table.last_position:
+            return False
+        rest = table.beyond(position)
+        with self._lock:
+            generation.table, generation.written = rest, None
+        return True
+
+    def number(self, generation: int) -> bool:
+        """Number those that are left from here on, oldest first; tell whether that is news."""
+        news = False
+        with self._lock:
+            for number, one in enumerate((*self._frozen, self._active), generation):
+                if one.table.generation != number:
+                    one.table.generation, one.written, news = number, None, True
+        return news
+
     def _new(self, generation: int) -> Generation:
         settings = self._settings
         deferred = 0 if settings.sync_indexed_write else settings.async_index_buffer_rows
