@@ -15,6 +15,7 @@ from holdfast.errors import InvalidInputError, NotFoundError, UnavailableError
 from holdfast.formats._shard_manifest import SsTable
 from holdfast.shard._config import ShardWriterConfig
 from holdfast.upkeep._flush_log import publish_part
+from holdfast.wal import WalAppender
 from lsm.tables import (
     base_of,
     make_table,
@@ -265,6 +266,55 @@ def test_a_log_that_stock_left_behind(table: Any) -> None:
     stock_generation(table, shard, [{"k": [3], "v": ["three"]}])  # stock opens it again
     table.compact_lsm()
     assert rows_of(table)[3] == "three"
+
+
+def test_a_live_stock_writer_is_locked_out_before_its_log_is_flushed(table: Any) -> None:
+    """Stock would pass over what it appends under a generation that is published."""
+    shard = new_shard()
+    writer = table.dataset().mem_wal_writer(shard, max_wal_flush_interval_ms=1)
+    writer.put(pa.table({"k": [1, 2], "v": ["a", "a"]}, schema=table.schema))
+    assert table.flush_log(shard, idle=NOW).generations == (1,)
+    with pytest.raises(OSError, match="fenced"):
+        writer.put(pa.table({"k": [3], "v": ["lost"]}, schema=table.schema))
+    del writer
+    stock_generation(table, shard, [{"k": [3], "v": ["three"]}])
+    expected = {0: "base", 1: "a", 2: "a", 3: "three"}
+    assert fresh(table) == expected
+    table.compact_lsm()
+    assert rows_of(table) == expected
+
+
+def test_stock_finds_what_a_live_writer_was_acknowledged_after_others_flushed(table: Any) -> None:
+    shard = new_shard()
+    writer = table.claim_writer(shard)
+    writer.put([{"k": 1, "v": "a"}])
+    writer.put([{"k": 2, "v": "a"}])
+    table.flush_log(shard, idle=NOW, rows_per_generation=1)
+    writer.put([{"k": 3, "v": "beyond"}])
+    writer.abort()  # as if it had died before it noticed
+    stock_generation(table, shard, [{"k": [4], "v": ["stock"]}])
+    expected = {0: "base", 1: "a", 2: "a", 3: "beyond", 4: "stock"}
+    assert fresh(table) == expected
+    table.compact_lsm()
+    assert rows_of(table) == expected
+
+
+def test_generations_follow_what_stock_tagged(table: Any) -> None:
+    """A number of stock's is published with all of its entries, or stock would miss the rest."""
+    shard = new_shard()
+    appender = WalAppender.claim(table._store, table._arbiter, shard)
+    columns = base_of(table).log_schema
+    for key in range(6):
+        batch = pa.RecordBatch.from_pydict(
+            {"k": [key], "v": ["x"], "_tombstone": [False]}, schema=columns
+        )
+        appender.append(batch, generation=1 + key // 2)
+    appender.close()
+    assert table.flush_log(shard, idle=NOW, rows_per_generation=1).generations == (1, 2, 3)
+    found = manifests_of(table, shard).latest()
+    assert found is not None
+    assert [one.physical_rows for one in found.sstables] == [2, 2, 2]
+    assert fresh(table) == dict.fromkeys(range(6), "x")
 
 
 def test_a_table_without_a_key(tmp_path: Path) -> None:

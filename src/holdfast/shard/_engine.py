@@ -54,6 +54,8 @@ from holdfast.wal import Appended, ShardManifests, WalAppender
 log = logging.getLogger("holdfast.shard")
 
 _NO_LIMIT = 1 << 62
+MEMTABLE_TAG = "memtable"
+"""Marks the entries of a writer that flushes its log by itself."""
 # After these, a flush by this writer can never succeed.
 _FINAL = (
     CollectedError,
@@ -144,6 +146,9 @@ class Engine(Handle):
         self._settings = settings
         self._clock = clock
         self._pid = os.getpid()
+        # No stock tag of a generation: stock passes over entries whose generation is published,
+        # and `flush_log` may publish that number while this writer goes on.
+        self._tags = {MEMTABLE_TAG: "true"} if settings.enable_memtable else None
         self._budget = Budget(settings.max_unflushed_memtable_bytes)
         self._tables: Tables | None = None
         if settings.enable_memtable:
@@ -271,13 +276,10 @@ class Engine(Handle):
     def _append(self, puts: Sequence[Put]) -> None:
         rows = sum(put.rows for put in puts)
         size = sum(put.size for put in puts)
-        generation = None
-        if self._tables is not None:
-            if not self._tables.has_room(rows):
-                self._freeze()
-            generation = self._tables.active.generation
+        if self._tables is not None and not self._tables.has_room(rows):
+            self._freeze()
         batches = [relabelled(put.batch, self._base.log_schema) for put in puts]
-        draft = self._appender.draft(batches, generation=generation)
+        draft = self._appender.draft(batches, tags=self._tags)
         done = self._persist(draft)
         if self._tables is None:
             self._budget.give(size)
@@ -338,8 +340,7 @@ class Engine(Handle):
 
     def _flush_frozen(self, generation: Generation) -> None:
         if self._flush(generation).overtaken:
-            # The entries of the active MemTable are tagged with a number that it does not have
-            # any more, which stock does not replay: let them become an SSTable soon.
+            # Entries of the active MemTable may be flushed, too: let it come here, and drop them.
             with suppress(HoldfastError):  # whoever puts next gets it
                 self._group.submit(Freeze(), wait=False)
         if self._budget.waiting:
@@ -430,9 +431,9 @@ class Engine(Handle):
     def _turns(self, generation: int | None, rows: int, *, behind: bool) -> bool:
         """Tell whether an entry of the log begins a new generation.
 
-        One that is tagged says so itself; its generation was small enough for its writer, and
-        split otherwise stock could not read what is left of it. Others are split by size, and
-        so are those whose number somebody else took.
+        One that stock tagged says so itself; its generation was small enough for its writer,
+        and split otherwise stock could not read what is left of it. Others are split by size,
+        and so are those whose number somebody else took.
         """
         tables = self._memtables()
         if not tables.active.row_count:

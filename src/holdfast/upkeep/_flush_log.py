@@ -12,9 +12,13 @@ with the epoch that is stored: nobody is fenced, and an appender goes on.
 
 Cursor and generation are checked in the manifest that is changed. If somebody flushed
 meanwhile, this SSTable is garbage and the next try begins behind the new cursor. A live writer
-with MemTables whose generation was taken finds out when it publishes: what it holds is covered,
-or it stops and is opened again. So entries of such a writer are only flushed when it was silent
-for a while; not for safety, but to leave it in peace.
+with MemTables whose generation was taken finds out when it publishes, drops what is covered and
+goes on; see `holdfast.shard._publish`. Its entries are only flushed when it was silent for a
+while; not for safety, but to leave it in peace.
+
+Stock tags its entries with a generation, and passes over those whose generation is published: it
+would lose what a live stock writer appends after a flush by others. So a log with such tags is
+claimed first, which locks that writer out, and flushed as its owner, one tag one generation.
 """
 
 from __future__ import annotations
@@ -31,16 +35,18 @@ from holdfast.errors import (
     FencedError,
     InvalidInputError,
     NotFoundError,
+    SealedError,
 )
 from holdfast.events import EventKind, emit
 from holdfast.formats._entry import Entry
 from holdfast.formats._keys import newest_per_key
 from holdfast.formats._shard_manifest import ShardManifest, SsTable
 from holdfast.shard._base import Base
+from holdfast.shard._engine import MEMTABLE_TAG
 from holdfast.shard._rows import fitted
 from holdfast.shard._sstables import whole
 from holdfast.upkeep._ground import LogGround
-from holdfast.wal import ShardManifests, WalTailer
+from holdfast.wal import ShardManifests, WalAppender, WalTailer
 from holdfast.wal._boundary import store_time
 from holdfast.wal._log import Chain, Log
 
@@ -88,8 +94,13 @@ class Part:
 
     @property
     def tagged(self) -> bool:
+        """Tell whether stock gave them a generation."""
+        return self.entries[0].generation is not None
+
+    @property
+    def held(self) -> bool:
         """Tell whether a writer with MemTables wrote some of them."""
-        return any(entry.generation is not None for entry in self.entries)
+        return self.tagged or any(MEMTABLE_TAG in entry.tags for entry in self.entries)
 
 
 Write = Callable[[int, Part], SsTable]
@@ -103,11 +114,21 @@ def flush_parts(
     *,
     rows: int = ROWS_PER_GENERATION,
     may_flush: Callable[[Part], bool] = lambda _: True,
+    owner: int | None = None,
 ) -> Iterator[tuple[SsTable, ShardManifest]]:
     """Turn a log into generations, one after the other; yield each once it is decided.
 
+    Args:
+        manifests: the shard's.
+        tailer: reads its log.
+        write: writes a generation.
+        rows: how many rows of the log become one, except where stock divided them.
+        may_flush: is asked before each.
+        owner: the epoch of the caller, who claimed the shard; the stored one unless told.
+
     Raises:
         NotFoundError: there is no such shard.
+        FencedError: the caller does not own it any more.
         ConflictError: others flushed it each time first.
         WalGapError, CorruptError: the log is damaged.
         CommitUnknownError: the outcome could not be learnt; repeat.
@@ -122,7 +143,7 @@ def flush_parts(
                 if not may_flush(part):
                     return
                 written = write(current.current_generation, part)
-                decided = publish_part(manifests, current, written, part.position)
+                decided = publish_part(manifests, current, written, part.position, owner=owner)
                 if decided is None:
                     break  # somebody else flushed: what is behind their cursor?
                 yield written, decided
@@ -143,7 +164,7 @@ def _parts(tailer: WalTailer, current: ShardManifest, rows: int) -> Iterator[Par
         chain.check(entry)
         if entry.fence:
             continue
-        if waiting and count + entry.rows > rows:
+        if waiting and _divides(waiting[-1], entry, full=count + entry.rows > rows):
             yield Part(entries=tuple(waiting), position=waiting[-1].position)
             waiting, count = [], 0
         waiting.append(entry)
@@ -152,14 +173,28 @@ def _parts(tailer: WalTailer, current: ShardManifest, rows: int) -> Iterator[Par
         yield Part(entries=tuple(waiting), position=waiting[-1].position)
 
 
+def _divides(last: Entry, entry: Entry, *, full: bool) -> bool:
+    """Tell whether a generation ends between two entries: as stock tagged them, or by size."""
+    if last.generation is None and entry.generation is None:
+        return full
+    return last.generation != entry.generation
+
+
 def publish_part(
-    manifests: ShardManifests, seen: ShardManifest, written: SsTable, position: int
+    manifests: ShardManifests,
+    seen: ShardManifest,
+    written: SsTable,
+    position: int,
+    *,
+    owner: int | None = None,
 ) -> ShardManifest | None:
     """Decide the manifest with a generation in it; None when another flush was faster.
 
     A new owner changes nothing: the entries are the same, and so is the cursor it began at.
+    Except for a caller who says that it is the owner.
 
     Raises:
+        FencedError: the caller does not own the shard any more.
         CommitUnknownError: the outcome could not be learnt; repeat.
         ConflictError: the shard changed owners each time first.
     """
@@ -179,11 +214,13 @@ def publish_part(
             current_generation=written.generation + 1,
         )
 
-    epoch = seen.writer_epoch
+    epoch = seen.writer_epoch if owner is None else owner
     for _ in range(_TRIES):
         try:
             decided = manifests.update(epoch, change)
         except FencedError:
+            if owner is not None:
+                raise
             newest = manifests.latest()
             epoch = epoch if newest is None else newest.writer_epoch
             continue
@@ -210,24 +247,41 @@ def flush_log(
         table = _newest(part.entries, base)
         return ground.sstables.write(base, shard_id, generation, table)
 
+    owner: int | None = None
+    stock = False
+
     def may_flush(part: Part) -> bool:
-        if part.tagged and _silent(ground, shard_id) < idle:
+        nonlocal stock
+        if part.held and _silent(ground, shard_id) < idle:
             busy.append("a writer with MemTables was here lately, and flushes by itself")
-        return not busy
+        stock = part.tagged and owner is None and not busy
+        return not busy and not stock
 
     made: list[SsTable] = []
     tailer = ground.tailer(shard_id)
-    for written, decided in flush_parts(manifests, tailer, write, rows=rows, may_flush=may_flush):
-        made.append(written)
-        emit(
-            EventKind.FLUSHED,
-            shard_id=shard_id,
-            generation=written.generation,
-            rows=written.physical_rows,
-            size=written.in_memory_bytes,
-            position=decided.replay_after,
-            elapsed=ground.clock.elapsed() - begun,
-        )
+
+    def flush() -> None:
+        for written, decided in flush_parts(
+            manifests, tailer, write, rows=rows, may_flush=may_flush, owner=owner
+        ):
+            made.append(written)
+            emit(
+                EventKind.FLUSHED,
+                shard_id=shard_id,
+                generation=written.generation,
+                rows=written.physical_rows,
+                size=written.in_memory_bytes,
+                position=decided.replay_after,
+                elapsed=ground.clock.elapsed() - begun,
+            )
+
+    flush()
+    if stock:
+        try:
+            owner = _claimed(ground, shard_id)
+            flush()
+        except FencedError:
+            busy.append("another writer claimed the shard meanwhile")
     current = manifests.latest()
     if current is None:
         raise NotFoundError("there is no such shard", shard_id=shard_id)
@@ -241,6 +295,18 @@ def flush_log(
         position=current.replay_after,
         waits=busy[0] if busy else None,
     )
+
+
+def _claimed(ground: LogGround, shard_id: str) -> int | None:
+    """Lock the shard's stock writer out; return our epoch, or None where nobody can claim."""
+    try:
+        appender = WalAppender.claim(
+            ground.store, ground.arbiter, shard_id, clock=ground.clock, ids=ground.ids
+        )
+    except SealedError:
+        return None
+    appender.close()
+    return appender.epoch
 
 
 def _newest(entries: Sequence[Entry], base: Base) -> pa.Table:
