@@ -84,6 +84,17 @@ def test_key_index_and_filter_equal_those_of_stock(tmp_path: Path, kind: str) ->
     check_files_equal_stock(tmp_path / "t", schema, [{"k": key, "v": "x"} for key in keys])
 
 
+def test_a_generation_is_one_file_however_many_batches_it_came_in(tmp_path: Path) -> None:
+    schema = pa.schema([key_field("k", pa.int64()), pa.field("v", pa.string())])
+    uri, shard = tmp_path / "t", new_shard()
+    make_table(uri, schema, [])
+    base = base_of(uri)
+    batches = [storage_rows(base, [{"k": number, "v": "x"}]) for number in range(3)]
+    table = sstables_of(uri).write(base, shard, 1, pa.concat_tables(batches))
+    assert len(list(uri.glob(f"_mem_wal/{shard}/{table.path}/data/*.lance"))) == 1
+    assert len(scan(uri, shard, [table])) == 3
+
+
 def test_a_composite_key_equals_that_of_stock(tmp_path: Path) -> None:
     schema = pa.schema(
         [

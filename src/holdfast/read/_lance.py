@@ -20,7 +20,7 @@ _OUR_FAULT = re.compile(r"invalid user input|schema error|no field named", re.IG
 _BATCH_BYTES = 8 << 20
 _FEWEST_ROWS, _MOST_ROWS = 256, 65_536
 _TEXT_BYTES = 64  # what a text or list of unknown length is taken for
-MAX_ROWS_PER_FILE = 1 << 40
+MAX_ROWS_PER_FILE = (1 << 31) - 1  # more would wrap around: Lance counts in 32 bits
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from holdfast.formats._sstable import (
 from holdfast.shard._base import Base, KeptIndex
 from holdfast.storage import LocalStore, ObjectStore
 
+_ALL_ROWS = (1 << 31) - 1  # in one file; Lance counts in 32 bits, and more would wrap around
 _KEY_INDEX_VERSION = "2.0"  # of Lance's files; the readers expect this one
 
 
@@ -94,7 +95,7 @@ class Sstables:
                 mode="create",
                 storage_options=self._options,
                 data_storage_version=storage_version,
-                max_rows_per_file=1 << 40,
+                max_rows_per_file=_ALL_ROWS,
                 max_bytes_per_file=1 << 62,
                 enable_v2_manifest_paths=True,
             )
