@@ -15,6 +15,7 @@ cut shows, a flipped bit not always.
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from collections.abc import Mapping, Sequence
@@ -49,7 +50,7 @@ _BLANK = b"hf-" + b"0" * 32 + b"/" + b"0" * 20 + b"/" + b"0" * 20 + b"/" + b"0" 
 _HEAD = struct.Struct("<Ii")
 _CONTINUED = 0xFFFFFFFF
 _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-_BROKEN = (pa.ArrowException, OSError, ValueError, LookupError, struct.error)
+_BROKEN = (pa.ArrowException, EOFError, OSError, ValueError, LookupError, struct.error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,32 +278,32 @@ def _marked(schema: pa.Schema) -> pa.Schema:
     return schema.set(last, field.with_metadata({**(field.metadata or {}), _MARK: _FORMAT}))
 
 
-def _unmarked(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, ...]:
-    """Return the batches as they were before they became an entry."""
-    if not batches:
-        return ()
-    schema = batches[0].schema.remove_metadata()
+def _unmarked(schema: pa.Schema) -> pa.Schema:
+    """Return the columns as they were before they became those of an entry."""
+    schema = schema.remove_metadata()
+    if not schema.names:
+        return schema
     last = len(schema) - 1
     kept = {k: v for k, v in (schema.field(last).metadata or {}).items() if k != _MARK}
-    schema = schema.set(last, schema.field(last).with_metadata(kept or None))
-    return tuple(pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
+    return schema.set(last, schema.field(last).with_metadata(kept or None))
 
 
 def _find_blank(encoded: pa.Buffer) -> int:
-    found = [match.start() for match in _STAMP.finditer(_schema_part(memoryview(encoded)))]
+    view = memoryview(encoded)
+    found = [match.start() for match in _STAMP.finditer(view, 0, _schema_end(view))]
     if len(found) != 1:
         raise InvalidInputError("the columns' metadata or a tag looks like a log entry's stamp")
     return found[0]
 
 
-def _schema_part(body: memoryview) -> bytes:
-    """Return the bytes of the first message of a stream, the schema; all if that is unclear."""
+def _schema_end(body: bytes | memoryview) -> int:
+    """Return where the first message of a stream, the schema, ends; the end if that is unclear."""
     if len(body) < _HEAD.size:
-        return bytes(body)
+        return len(body)
     mark, length = _HEAD.unpack_from(body)
     if mark != _CONTINUED or length < 0:
-        return bytes(body)
-    return bytes(body[: _HEAD.size + length])
+        return len(body)
+    return min(len(body), _HEAD.size + int(length))
 
 
 def _checksum(before: memoryview, stamp: bytes, after: memoryview) -> int:
@@ -313,75 +314,147 @@ def _checksum(before: memoryview, stamp: bytes, after: memoryview) -> int:
     return state.intdigest()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Head:
+    """What the schema of an entry by Holdfast says, apart from its stamp."""
+
+    columns: pa.Schema
+    version: bytes
+    shard_id: str
+    epoch: int
+    generation: int | None
+    fence: bool
+    rows: int
+    batches: int
+    writer: str
+    tags: dict[str, str]
+
+
+# The entries of one writer differ in little but the stamp: parse what is equal only once.
+@functools.lru_cache(maxsize=256)
+def _head(message: bytes) -> _Head:
+    """Return what a schema message, its stamp blank, says."""
+    schema = ipc.read_schema(pa.py_buffer(message))
+    metadata: Mapping[bytes, bytes] = schema.metadata or {}
+    generation = metadata.get(b"generation")
+    return _Head(
+        columns=_unmarked(schema),
+        version=metadata[b"holdfast.format"],
+        shard_id=metadata[b"holdfast.shard"].decode(),
+        epoch=int(metadata[b"writer_epoch"]),
+        generation=None if generation is None else int(generation),
+        fence=metadata.get(b"fence_sentinel") == b"true",
+        rows=int(metadata[b"holdfast.rows"]),
+        batches=int(metadata[b"holdfast.batches"]),
+        writer=metadata[b"holdfast.writer"].decode(),
+        tags={
+            key.decode().removeprefix(_TAG): value.decode()
+            for key, value in metadata.items()
+            if key.startswith(_TAG.encode())
+        },
+    )
+
+
 def _decode(body: bytes, shard_id: str, position: int) -> Entry:
-    stamp = _check_stamp(body, shard_id, position)
+    end = _schema_end(body)
+    stamp = _STAMP.search(body, 0, end)
+    if stamp is None:
+        return _decode_stock(body, shard_id, position)
+    _check_sum(body, stamp, shard_id, position)
+    head = _head(b"".join((body[: stamp.start()], _BLANK, body[stamp.end() : end])))
+    if head.version != _FORMAT:
+        raise _corrupt("it has a newer format: upgrade Holdfast", shard_id, position)
+    if head.shard_id != shard_id or int(stamp[2]) != position:
+        raise _corrupt("it belongs elsewhere", shard_id, position)
+    batches = _read_batches(body, end, head)
+    if batches is None:
+        raise _corrupt("its end is missing", shard_id, position)
+    _check_rows(batches, shard_id, position, fence=head.fence)
+    if sum(batch.num_rows for batch in batches) != head.rows:
+        raise _corrupt("it has another number of rows", shard_id, position)
+    return Entry(
+        position=position,
+        epoch=head.epoch,
+        generation=head.generation,
+        fence=head.fence,
+        batches=batches,
+        rows=head.rows,
+        size=len(body),
+        writer=head.writer,
+        sequence=int(stamp[3]),
+        token=stamp[1].decode(),
+        tags=dict(head.tags),
+    )
+
+
+def _read_batches(body: bytes, start: int, head: _Head) -> tuple[pa.RecordBatch, ...] | None:
+    """Return the batches that follow the schema, without copying; None if they do not end well."""
+    source = pa.BufferReader(body)
+    source.seek(start)
+    found = []
+    for _ in range(head.batches):
+        message = ipc.read_message(source)
+        if message.type != "record batch":
+            return _read_stream(body, head)
+        found.append(ipc.read_record_batch(message, head.columns))
+    return tuple(found) if body[source.tell() :] == _END else None
+
+
+def _read_stream(body: bytes, head: _Head) -> tuple[pa.RecordBatch, ...] | None:
+    """Return the batches of a stream with dictionaries, which only its reader understands."""
+    read = _read_all(body)
+    if read is None or len(read[1]) != head.batches:
+        return None
+    return tuple(
+        pa.RecordBatch.from_arrays(batch.columns, schema=head.columns) for batch in read[1]
+    )
+
+
+def _read_all(body: bytes) -> tuple[Mapping[bytes, bytes], tuple[pa.RecordBatch, ...]] | None:
+    """Return metadata and batches of a whole stream; None if its end is missing."""
     source = pa.BufferReader(body)
     with ipc.open_stream(source) as reader:
         metadata: Mapping[bytes, bytes] = reader.schema.metadata or {}
         batches = tuple(reader)
-    if not body.endswith(_END) or source.tell() != len(body):
+    whole = body.endswith(_END) and source.tell() == len(body)
+    return (metadata, batches) if whole else None
+
+
+def _decode_stock(body: bytes, shard_id: str, position: int) -> Entry:
+    """Return an entry without a stamp. There is no checksum: look at everything."""
+    read = _read_all(body)
+    if read is None:
         raise _corrupt("its end is missing", shard_id, position)
-    if stamp is None:
-        if any(key.startswith(_OURS) for key in metadata):
-            raise _corrupt("its stamp is damaged", shard_id, position)
-        for batch in batches:
-            batch.validate(full=True)
+    metadata, batches = read
+    if any(key.startswith(_OURS) for key in metadata):
+        raise _corrupt("its stamp is damaged", shard_id, position)
+    for batch in batches:
+        batch.validate(full=True)
     fence = metadata.get(b"fence_sentinel") == b"true"
-    rows = sum(batch.num_rows for batch in batches)
-    if fence == bool(batches) or any(batch.num_rows == 0 for batch in batches):
-        raise _corrupt(
-            "a fence has no rows, and any other entry no empty batch", shard_id, position
-        )
+    _check_rows(batches, shard_id, position, fence=fence)
     generation = metadata.get(b"generation")
-    entry = Entry(
+    return Entry(
         position=position,
         epoch=int(metadata[b"writer_epoch"]),
         generation=None if generation is None else int(generation),
         fence=fence,
-        batches=_unmarked(batches),
-        rows=rows,
+        batches=tuple(batch.replace_schema_metadata(None) for batch in batches),
+        rows=sum(batch.num_rows for batch in batches),
         size=len(body),
     )
-    return entry if stamp is None else _with_ours(entry, stamp, metadata, shard_id)
 
 
-def _with_ours(
-    entry: Entry, stamp: re.Match[bytes], metadata: Mapping[bytes, bytes], shard_id: str
-) -> Entry:
-    """Check and add what only entries by Holdfast carry."""
-    position = entry.position
-    if metadata[b"holdfast.format"] != _FORMAT:
-        raise _corrupt("it has a newer format: upgrade Holdfast", shard_id, position)
-    if metadata[b"holdfast.shard"] != shard_id.encode() or int(stamp[2]) != position:
-        raise _corrupt("it belongs elsewhere", shard_id, position)
-    counted = (int(metadata[b"holdfast.rows"]), int(metadata[b"holdfast.batches"]))
-    if counted != (entry.rows, len(entry.batches)):
-        raise _corrupt("it has another number of rows", shard_id, position)
-    tags = {
-        key.decode().removeprefix(_TAG): value.decode()
-        for key, value in metadata.items()
-        if key.startswith(_TAG.encode())
-    }
-    return Entry(
-        position=position,
-        epoch=entry.epoch,
-        generation=entry.generation,
-        fence=entry.fence,
-        batches=entry.batches,
-        rows=entry.rows,
-        size=entry.size,
-        writer=metadata[b"holdfast.writer"].decode(),
-        sequence=int(stamp[3]),
-        token=stamp[1].decode(),
-        tags=tags,
-    )
+def _check_rows(
+    batches: Sequence[pa.RecordBatch], shard_id: str, position: int, *, fence: bool
+) -> None:
+    if fence == bool(batches) or any(batch.num_rows == 0 for batch in batches):
+        raise _corrupt(
+            "a fence has no rows, and any other entry no empty batch", shard_id, position
+        )
 
 
-def _check_stamp(body: bytes, shard_id: str, position: int) -> re.Match[bytes] | None:
-    """Return the stamp of an entry by Holdfast once it proved every byte; None for stock."""
-    stamp = _STAMP.search(_schema_part(memoryview(body)))
-    if stamp is None:
-        return None
+def _check_sum(body: bytes, stamp: re.Match[bytes], shard_id: str, position: int) -> None:
+    """Make sure of every byte of an entry by Holdfast."""
     whole = memoryview(body)
     digits_at = stamp.start(4)
     checksum = _checksum(
@@ -391,7 +464,6 @@ def _check_stamp(body: bytes, shard_id: str, position: int) -> re.Match[bytes] |
     )
     if checksum != int(stamp[4], 16):
         raise _corrupt("its checksum does not match", shard_id, position)
-    return stamp
 
 
 def _corrupt(what: str, shard_id: str, position: int) -> CorruptError:

@@ -29,9 +29,12 @@ PROBE_FOLDER = f"{HOME}/probe"
 MAX_NUMBER = 2**63 - 1
 _U64_MAX = 2**64 - 1
 _MAX_PATH_CHARS = 350
-_SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=+-]{0,254}")
+_PART = "[A-Za-z0-9_][A-Za-z0-9._=+-]{0,254}"
+_SEGMENT = re.compile(_PART)
+_PATH = re.compile(f"{_PART}(?:/{_PART})*")
 _VERSION = re.compile(r"_versions/([0-9]{20})\.manifest")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_SHARD_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -45,15 +48,15 @@ def check_path(path: str) -> str:
         raise InvalidInputError(
             f"an object path has 1 to {_MAX_PATH_CHARS} characters", path=repr(path[:80])
         )
-    for segment in path.split("/"):
-        if not _SEGMENT.fullmatch(segment):
-            raise InvalidInputError(
-                "an object path is made of letters, digits and . _ - = + between slashes, "
-                "each part beginning with a letter, a digit or _",
-                part=repr(segment[:80]),
-                path=repr(path[:120]),
-            )
-    return path
+    if _PATH.fullmatch(path):
+        return path
+    bad = next(part for part in path.split("/") if not _SEGMENT.fullmatch(part))
+    raise InvalidInputError(
+        "an object path is made of letters, digits and . _ - = + between slashes, "
+        "each part beginning with a letter, a digit or _",
+        part=repr(bad[:80]),
+        path=repr(path[:120]),
+    )
 
 
 def check_name(name: str, what: str = "a name") -> str:
@@ -77,6 +80,8 @@ def check_shard_id(shard_id: str) -> str:
         InvalidInputError: it is no UUID.
     """
     try:
+        if _SHARD_ID.fullmatch(shard_id):
+            return shard_id
         parsed = uuid.UUID(shard_id)
     except (ValueError, AttributeError, TypeError):
         raise InvalidInputError("a shard id is a UUID", shard_id=repr(shard_id)[:80]) from None

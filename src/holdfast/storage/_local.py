@@ -65,9 +65,9 @@ class LocalStore(Handle):
     def get(self, path: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes, or those in [start, end)."""
         check_range(start, end)
-        with _translated("read", path), _open(self._file(path)) as file:
-            file.seek(start)
-            return file.read(-1 if end is None else max(0, end - start))
+        file = self._file(path)
+        with _translated("read", path):
+            return _read(file, start, end)
 
     def head(self, path: str) -> ObjectInfo:
         """Return size and time."""
@@ -92,21 +92,15 @@ class LocalStore(Handle):
 
     def list(self, prefix: str = "", *, after: str = "") -> Sequence[ObjectInfo]:
         """Return the files below the folder `prefix`, sorted by path, beyond `after`."""
-        top = self._file(prefix) if prefix else str(self._root)
+        waiting = [f"{check_path(prefix)}/"] if prefix else [""]
         if after:
             check_path(after)
         found = []
         with _translated("list", prefix or "."):
-            for folder, _, files in os.walk(top, onerror=_raise_unless_absent):
-                below = folder[len(self._prefix) :].strip("/")
-                for name in files:  # plain text, not `Path`: logs have thousands
-                    path = f"{below}/{name}" if below else name
-                    if path > after:
-                        with contextlib.suppress(FileNotFoundError):
-                            stat = os.stat(self._prefix + path)  # noqa: PTH116
-                            found.append(
-                                ObjectInfo(path=path, size=stat.st_size, modified=stat.st_mtime)
-                            )
+            while waiting:
+                files, folders = _scan(self._prefix, waiting.pop())
+                found += [info for info in files if info.path > after]
+                waiting += folders
         return sorted(found, key=lambda info: info.path)
 
     def copy(self, source: str, target: str, *, if_absent: bool = False) -> None:
@@ -219,6 +213,42 @@ class LocalStore(Handle):
         return found.st_dev, found.st_ino
 
 
+# Plain text, not `Path`: logs have thousands of files.
+def _scan(root: str, below: str) -> tuple[list[ObjectInfo], list[str]]:
+    """Return the files and the folders of a folder; what vanished is left out."""
+    files: list[ObjectInfo] = []
+    folders: list[str] = []
+    try:
+        entries = list(os.scandir(root + below))
+    except OSError as error:
+        if error.errno not in _ABSENT:
+            raise
+        return files, folders
+    for entry in entries:
+        path = below + entry.name
+        if not entry.is_dir():
+            with contextlib.suppress(FileNotFoundError):
+                stat = entry.stat()
+                files.append(ObjectInfo(path=path, size=stat.st_size, modified=stat.st_mtime))
+        elif not entry.is_symlink():
+            folders.append(f"{path}/")
+    return files, folders
+
+
+def _read(file: str, start: int, end: int | None) -> bytes:
+    """Return the bytes of a file in [start, end). Files are immutable: the size stays."""
+    fd = os.open(file, os.O_RDONLY)
+    try:
+        size = os.fstat(fd).st_size
+        wanted = max(0, (size if end is None else min(end, size)) - start)
+        body = os.pread(fd, wanted, start)
+        while len(body) < wanted and (more := os.pread(fd, wanted - len(body), start + len(body))):
+            body += more
+    finally:
+        os.close(fd)
+    return body
+
+
 def _open(file: str) -> BinaryIO:
     return open(file, "rb")  # noqa: PTH123 - the caller closes it
 
@@ -231,11 +261,6 @@ def _write_all(fd: int, content: bytes | bytearray | memoryview) -> None:
     view = memoryview(content)
     while view:
         view = view[os.write(fd, view) :]
-
-
-def _raise_unless_absent(error: OSError) -> None:
-    if error.errno not in _ABSENT:
-        raise error
 
 
 @contextlib.contextmanager

@@ -11,14 +11,18 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from holdfast.arbiter import Arbiter
-from holdfast.errors import CorruptError, WalGapError
+from holdfast.errors import CorruptError, HoldfastError, WalGapError
 from holdfast.formats import check_shard_id
 from holdfast.formats._entry import Entry, decode_entry
 from holdfast.formats._wal_names import entry_name, log_folder, position_of
 from holdfast.storage import ObjectInfo, ObjectStore, RemoteStore
 
-_AHEAD = 16
+_READERS = 16
 """How many entries are fetched at once from a store behind a network."""
+_MOST_PER_TASK = 8
+"""Small entries are fetched in runs: handing each to a thread costs as much as decoding it."""
+_AHEAD_BYTES = 64 << 20
+"""How much is fetched ahead of the caller, about; but at least two entries."""
 
 
 class Log:
@@ -32,7 +36,7 @@ class Log:
         self._store = store
         self._arbiter = arbiter
         self.shard_id = check_shard_id(shard_id)
-        self._ahead = _AHEAD if isinstance(store, RemoteStore) else 1
+        self._remote = isinstance(store, RemoteStore)
 
     def listed(self) -> dict[int, ObjectInfo]:
         """Return the entries that a listing shows, by position; other files are passed over.
@@ -63,23 +67,43 @@ class Log:
             WalGapError: one is missing.
             Other errors: as for `read`.
         """
-        wanted = iter(range(after + 1, through + 1))
-        if self._ahead == 1:
-            for position in wanted:
-                yield self._present(position, self.read(position))
+        wanted = range(after + 1, through + 1)
+        if self._remote and len(wanted) > 1:
+            yield from self._fetched_ahead(wanted)
             return
-        waiting: deque[tuple[int, Future[Entry | None]]] = deque()
-        pool = ThreadPoolExecutor(self._ahead, thread_name_prefix="holdfast-log")
+        for position in wanted:
+            yield self._present(position, self.read(position))
+
+    def _fetched_ahead(self, wanted: range) -> Iterator[Entry]:
+        """Yield entries that threads fetch: first one by one, to learn how large they are."""
+        most = max(1, min(_MOST_PER_TASK, len(wanted) // (8 * _READERS)))
+        run, ahead, start = 1, 2 * _READERS, 0
+        waiting: deque[Future[tuple[list[Entry], HoldfastError | None]]] = deque()
+        pool = ThreadPoolExecutor(min(_READERS, len(wanted)), thread_name_prefix="holdfast-log")
         try:
-            for position in wanted:
-                waiting.append((position, pool.submit(self.read, position)))
-                if len(waiting) >= 2 * self._ahead:
-                    first, future = waiting.popleft()
-                    yield self._present(first, future.result())
-            for first, future in waiting:
-                yield self._present(first, future.result())
+            while waiting or start < len(wanted):
+                while len(waiting) < ahead and start < len(wanted):
+                    waiting.append(pool.submit(self._read_run, wanted[start : start + run]))
+                    start += run
+                entries, error = waiting.popleft().result()
+                yield from entries
+                if error is not None:
+                    raise error
+                size = max(entry.size for entry in entries)
+                run = max(1, min(most, _AHEAD_BYTES // (2 * _READERS * size)))
+                ahead = max(2, min(2 * _READERS, _AHEAD_BYTES // (run * size)))
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+    def _read_run(self, positions: range) -> tuple[list[Entry], HoldfastError | None]:
+        """Return the entries before the first that cannot be read, and why it cannot."""
+        found: list[Entry] = []
+        try:
+            for position in positions:
+                found.append(self._present(position, self.read(position)))  # noqa: PERF401
+        except HoldfastError as error:
+            return found, error
+        return found, None
 
     def check_gaps(self, listed: Mapping[int, object], after: int) -> None:
         """Make sure that no position between `after` and the highest listed one is missing.

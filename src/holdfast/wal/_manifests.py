@@ -86,9 +86,11 @@ class ShardManifests:
             CommitStoreRegressedError, ForeignVersionError: a version is not the decided one.
         """
         begun = self._clock.elapsed()
-        newest = self._listed() or self._read(1)
-        while newest is not None and (after := self._read(newest.version + 1)) is not None:
-            newest = after
+        newest = self._still_newest()
+        if newest is None:
+            newest = self._listed() or self._read(1)
+            while newest is not None and (after := self._read(newest.version + 1)) is not None:
+                newest = after
         if newest is not None:
             self._know(newest, begun)
         return newest
@@ -177,6 +179,18 @@ class ShardManifests:
             raise NotFoundError("there is no such shard", shard_id=self._shard_id)
         self._check_epoch(current, epoch)
         return current
+
+    def _still_newest(self) -> ShardManifest | None:
+        """Return the version we know if nothing follows it: one read instead of a listing.
+
+        Versions have no hole, and one that was decided after ours is not collected before
+        `RETENTION`: so that it is missing says that there is none, unless we slept for long.
+        How long is asked after the read, which may itself have waited.
+        """
+        known = self._known
+        if known is None or self._read(known.version + 1) is not None:
+            return None
+        return None if self._slept(self._known_at) else known
 
     def _listed(self) -> ShardManifest | None:
         """Return the newest version that a listing shows, or the newest we know if that is newer.
