@@ -35,7 +35,8 @@ from holdfast.commits._committer import Committer, LanceOperation
 from holdfast.commits._data import Data, as_reader, read_any
 from holdfast.commits._history import TableStatus, VersionInfo, read_history, read_status
 from holdfast.commits._lance import translated
-from holdfast.commits._operation import TABLE_ID, LongLived, Operation
+from holdfast.commits._opening import created, opened
+from holdfast.commits._operation import LongLived, Operation
 from holdfast.commits._versions import Edit, Versions, address_of
 from holdfast.errors import (
     AlreadyExistsError,
@@ -142,7 +143,7 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
         live = LongLived(self._versions, self._resolved)
         hook: Any = live
         with live.settled():
-            return lance.dataset(namespace_client=hook, table_id=TABLE_ID, version=version)
+            return opened(hook, version)
 
     def append(self, data: Data, *, txn: TxnLike | None = None) -> CommitResult:
         """Add rows. They are in the table, durably, when this returns.
@@ -401,9 +402,7 @@ def create_table(
     operation = Operation(table._versions, table._resolved, creates=True)  # noqa: SLF001 - its own maker
     hook: Any = operation
     with operation.settled():
-        made = lance.write_dataset(
-            keyed.empty_table(), namespace_client=hook, table_id=TABLE_ID, mode="create"
-        )
+        made = created(hook, keyed)
         operation.returned(int(made.version))
     if isinstance(arbiter, RecordedDecisions):
         confirm_pin(store, arbiter.pin)

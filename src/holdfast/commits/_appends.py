@@ -21,7 +21,8 @@ from holdfast.commits._columns import (
     fields_of,
 )
 from holdfast.commits._group import GroupCommit, Ticket
-from holdfast.commits._operation import TABLE_ID, AlreadyAppliedError, Committed, Lent, Operation
+from holdfast.commits._opening import opened
+from holdfast.commits._operation import AlreadyAppliedError, Committed, Lent, Operation
 from holdfast.commits._queue import Queue
 from holdfast.commits._versions import Versions
 from holdfast.errors import ConflictError, ErrorKind, InvalidInputError, NotFoundError
@@ -111,7 +112,7 @@ class Appender:
         hook = Lent(self._versions, self._options)
         client: Any = hook  # Any: Lance wants a namespace and gets one by its methods
         with hook.settled():
-            return Handle(lance.dataset(namespace_client=client, table_id=TABLE_ID), hook)
+            return Handle(opened(client), hook)
 
     def close(self) -> None:
         """Let go of the threads."""
@@ -203,7 +204,7 @@ class Appender:
 
     def _opened(self, operation: Operation) -> lance.LanceDataset:
         client: Any = operation  # Any: Lance wants a namespace and gets one by its methods
-        return lance.dataset(namespace_client=client, table_id=TABLE_ID)
+        return opened(client)
 
     def _borrowed(
         self, appends: Sequence[Append], operation: Operation

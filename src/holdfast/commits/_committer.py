@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import lance
 
 from holdfast.commits._lance import OVERTAKEN
+from holdfast.commits._opening import opened
 from holdfast.commits._operation import (
-    TABLE_ID,
     AlreadyAppliedError,
     Committed,
     LongLived,
@@ -79,7 +79,7 @@ class Committer:
         hook = Operation(self._versions, self._options, txns, edit=edit)
         client: Any = hook  # Any: Lance wants a namespace and gets one by its methods
         with self._queue.turn(), hook.settled():
-            table = lance.dataset(namespace_client=client, table_id=TABLE_ID)
+            table = opened(client)
             if txn is not None and is_applied(table.config(), txn):
                 return Committed(int(table.version), applied=False)
             if read_version > table.version:
@@ -97,7 +97,7 @@ class Committer:
         hook = LongLived(self._versions, self._options)
         client: Any = hook
         with hook.settled():
-            table = lance.dataset(namespace_client=client, table_id=TABLE_ID)
+            table = opened(client)
             found = txn is not None and is_applied(table.config(), txn)
         return int(table.version) if found else None
 

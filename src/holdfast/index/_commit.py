@@ -16,7 +16,8 @@ import lance
 from lance.bitmap import Bitmap
 from lance.dataset import Index, IndexFile
 
-from holdfast.commits._operation import TABLE_ID, AlreadyAppliedError, Operation
+from holdfast.commits._opening import opened
+from holdfast.commits._operation import AlreadyAppliedError, Operation
 from holdfast.commits._versions import Versions
 from holdfast.errors import ConflictError, CorruptError, NotFoundError
 from holdfast.formats import Plan, is_applied
@@ -89,7 +90,7 @@ class TableCommits:
         operation = Operation(self._versions, self._options, [_txn_of(plan)])
         hook: Any = operation  # Any: Lance wants a namespace and gets one by its methods
         with operation.settled():
-            return operation, lance.dataset(namespace_client=hook, table_id=TABLE_ID)
+            return operation, opened(hook)
 
     def _is_shown(self, table: lance.LanceDataset, plan: Plan) -> bool:
         return any(one.id == plan.build_id for one in segments_of(table, plan.name))
@@ -119,7 +120,7 @@ class TableCommits:
         hook: Any = Operation(self._versions, self._options)
         try:
             with hook.settled():
-                return lance.dataset(namespace_client=hook, table_id=TABLE_ID, version=plan.version)
+                return opened(hook, plan.version)
         except NotFoundError as error:
             raise NotFoundError(
                 "the version that was indexed is gone: build again",

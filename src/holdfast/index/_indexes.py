@@ -10,7 +10,8 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from holdfast.commits._operation import TABLE_ID, Operation
+from holdfast.commits._opening import opened
+from holdfast.commits._operation import Operation
 from holdfast.commits._versions import Versions
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.formats import BuildRecord, Part, index_id
@@ -178,7 +179,7 @@ class Indexes:
         operation = Operation(self._versions, self._options)
         hook: Any = operation  # Any: Lance wants a namespace and gets one by its methods
         with operation.settled():
-            return lance.dataset(namespace_client=hook, table_id=TABLE_ID, version=version)
+            return opened(hook, version)
 
     def _begin(self, wanted: BuildRecord) -> BuildRecord:
         token = self._ground.ids.token()
@@ -250,7 +251,7 @@ class Indexes:
         if memory_mb is not None:
             settings["memory_limit"] = memory_mb
         with operation.settled():
-            table = lance.dataset(namespace_client=hook, table_id=TABLE_ID)
+            table = opened(hook)
             table.create_scalar_index(column, "INVERTED", name=name, replace=True, **settings)
             operation.returned(int(table.version))
         made = self._unchanged(name, begun)

@@ -11,7 +11,8 @@ import lance
 from holdfast._clock import Clock, SystemClock
 from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter import Arbiter
-from holdfast.commits._operation import TABLE_ID, LongLived
+from holdfast.commits._opening import opened
+from holdfast.commits._operation import LongLived
 from holdfast.commits._versions import Versions
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.formats import version_name
@@ -58,7 +59,7 @@ class LogGround:
         live = LongLived(self.versions, self.options)
         hook: Any = live  # Any: Lance wants a namespace and gets one by its methods
         with live.settled():
-            return lance.dataset(namespace_client=hook, table_id=TABLE_ID)
+            return opened(hook)
 
     def base(self, dataset: lance.LanceDataset) -> Base:
         """Return what the manifest of a version says.
