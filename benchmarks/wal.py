@@ -1,11 +1,12 @@
 """What the fenced log costs beside a bare durable put, stock pylance's writer and SlateDB.
 
-    ./run bench wal [--seconds N]
+    ./run bench wal [--seconds N] [--only append,condition,tailer,peers,open]
 
 Everything that is compared takes turns in one process, so that whatever else the machine does hits
 all. Printed: appends of already encoded bytes beside a bare put of the same bytes, encoding apart;
 put-if-absent beside plain put, alone and 16 at once; the tailer beside obstore and pyarrow alone;
-opening a shard with entries to replay beside stock.
+opening a shard with entries to replay beside stock, and beside the fewest calls it can take: two
+durable puts and one read per entry.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import importlib.util
 import itertools
 import logging
+import os
 import statistics
 import sys
 import tempfile
@@ -23,6 +26,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +40,7 @@ from pyarrow import ipc
 
 from holdfast.arbiter import ConditionalPut, Verdict
 from holdfast.formats._entry import EntryDraft, log_schema
-from holdfast.formats._wal_names import entry_name, log_folder
+from holdfast.formats._wal_names import entry_name
 from holdfast.storage import LocalStore, ObjectStore, RemoteStore, open_store
 from holdfast.testing import FaultyS3Process
 from holdfast.wal import WalAppender, WalTailer
@@ -77,24 +81,37 @@ def show(title: str, times: Mapping[str, list[float]], base: str) -> None:
         print(f"  {name:<28}{line}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where is measured; on local disk there is no server."""
+
+    store: ObjectStore
+    url: str
+    options: dict[str, str]
+    server: FaultyS3Process | None = None
+    latency: float = 0.0
+
+
 @contextlib.contextmanager
-def places() -> Iterator[dict[str, tuple[ObjectStore, str, dict[str, str]]]]:
-    """Yield every place: a store, its URL and its options."""
+def places() -> Iterator[dict[str, Place]]:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-wal-")))
-        found: dict[str, tuple[ObjectStore, str, dict[str, str]]] = {
-            "local disk": (LocalStore(folder / "sync"), str(folder / "sync"), {}),
-            "local disk, no fsync": (
-                LocalStore(folder / "lazy", fsync=False),
-                str(folder / "lazy"),
-                {},
+        found = {
+            "local disk": Place(
+                store=LocalStore(folder / "sync"), url=str(folder / "sync"), options={}
+            ),
+            "local disk, no fsync": Place(
+                store=LocalStore(folder / "lazy", fsync=False), url=str(folder / "lazy"), options={}
             ),
         }
         for label, latency in (("S3 server", 0.0), ("S3 server, 20 ms", 0.02)):
             server = stack.enter_context(FaultyS3Process(conditions="honest"))
             server.control.set_latency(latency)
             url, options = server.url("bucket", "t"), server.storage_options()
-            found[label] = (open_store(url, options), url, options)
+            store = open_store(url, options)
+            found[label] = Place(
+                store=store, url=url, options=options, server=server, latency=latency
+            )
         yield found
 
 
@@ -218,50 +235,121 @@ def bench_tailer(place: str, store: ObjectStore, seconds: float) -> None:
     show(f"reading {size:.1f} MB in {count} entries, {place}", times, "store and pyarrow only")
 
 
-def bench_open(place: str, url: str, options: dict[str, str], counts: list[int]) -> None:
-    uri = f"{url}-open"
-    dataset = lance.write_dataset(SCHEMA.empty_table(), uri, storage_options=options or None)
+def bench_open(label: str, place: Place, counts: list[int]) -> None:
+    """Open a shard for writing with entries of one row to replay; stock's batch limit raised."""
+    uri = f"{place.url}-open"
+    dataset = lance.write_dataset(SCHEMA.empty_table(), uri, storage_options=place.options or None)
     dataset.initialize_mem_wal()
     fields = dataset.lance_schema.fields()
-    store = open_store(uri, options)
+    local = isinstance(place.store, LocalStore)
+    fsync = label == "local disk"
+    store = LocalStore(Path(uri), fsync=fsync) if local else open_store(uri, place.options)
     arbiter = ConditionalPut(store, Verdict.ENFORCED)
-    for count in counts:
-        shard = str(uuid.uuid4())
+    preparing = LocalStore(Path(uri), fsync=False) if local else store
+
+    def stock(shard: str, count: int) -> object:
+        return dataset.mem_wal_writer(shard, max_memtable_batches=2 * count + 1000)
+
+    def ours(shard: str, count: int) -> None:
         with WalAppender.claim(store, arbiter, shard) as appender:
-            schema = log_schema(SCHEMA, fields, ["id"])
-            for number in range(count):
-                batch = pa.record_batch([pa.array([number]), pa.array([False])], schema=schema)
-                appender.append(batch)
-        times: dict[str, list[float]] = {"stock": [], "holdfast": []}
-        for _ in range(3):
-            begun = time.perf_counter()
-            lance.dataset(uri, storage_options=options or None).mem_wal_writer(shard)
-            times["stock"].append(time.perf_counter() - begun)
-            begun = time.perf_counter()
-            with WalAppender.claim(store, arbiter, shard) as appender:
-                assert sum(entry.rows for entry in appender.replay()) == count
-            times["holdfast"].append(time.perf_counter() - begun)
-        show(f"open with {count:,} entries to replay, {place}", times, "stock")
-        assert log_folder(shard)
+            assert sum(entry.rows for entry in appender.replay()) == count
+
+    def least(shard: str, count: int) -> None:
+        for _ in range(2):
+            store.put_if_absent(f"least/{uuid.uuid4()}", b"x" * 400)
+        read_all(store, [entry_name(shard, position).path for position in range(2, count + 2)])
+
+    steps = {"stock": stock, "holdfast": ours, "2 puts, bytes read": least}
+    for count in counts:
+        times: dict[str, list[float]] = {name: [] for name in steps}
+        requests: dict[str, int] = {}
+        shard = ""
+        for number in range(1 if count * place.latency > 10 else 7):
+            for name in list(steps)[:: 1 if number % 2 else -1]:
+                if not shard or count <= 10:  # each open adds a fence, and few entries show it
+                    shard = str(uuid.uuid4())
+                    with at_latency(place, 0):
+                        fill(preparing, shard, fields, count)
+                step = functools.partial(steps[name], shard, count)
+                took, requests[name] = timed(place, step)
+                times[name].append(took)
+        show(f"open with {count:,} entries to replay, {label}", times, "stock")
+        if place.server is not None:
+            print(f"  requests: {requests}")
+
+
+def timed(place: Place, step: Step) -> tuple[float, int]:
+    """Return the seconds of one step, and its requests to a server."""
+    if place.server is not None:
+        place.server.control.clear_requests()
+    begun = time.perf_counter()
+    step()
+    took = time.perf_counter() - begun
+    totals = place.server.control.totals() if place.server is not None else {}
+    return took, sum(total.requests for total in totals.values())
+
+
+@contextlib.contextmanager
+def at_latency(place: Place, latency: float) -> Iterator[None]:
+    if place.server is not None:
+        place.server.control.set_latency(latency)
+    yield
+    if place.server is not None:
+        place.server.control.set_latency(place.latency)
+
+
+def fill(store: ObjectStore, shard: str, fields: Any, count: int) -> None:  # noqa: ANN401
+    schema = log_schema(SCHEMA, fields, ["id"])
+    with WalAppender.claim(store, ConditionalPut(store, Verdict.ENFORCED), shard) as appender:
+        for number in range(count):
+            columns = [pa.array([number]), pa.array([False])]
+            appender.append(pa.record_batch(columns, schema=schema))
+
+
+def read_all(store: ObjectStore, paths: list[str]) -> None:
+    """Read files, and do nothing with them: 16 at once from a server."""
+    if isinstance(store, LocalStore):
+        for path in paths:
+            fd = os.open(f"{store.root}/{path}", os.O_RDONLY)
+            os.read(fd, 1 << 16)
+            os.close(fd)
+        return
+    assert isinstance(store, RemoteStore)
+    client = store._client
+
+    def some(first: int) -> None:
+        for path in paths[first::16]:
+            obstore.get(client, path).bytes()
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(some, range(16)))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./run bench wal", description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="per row (default 3)")
     parser.add_argument("--open", default="10,1000,10000", help="entries to replay")
+    parser.add_argument("--only", default="append,condition,tailer,peers,open", help="which parts")
     arguments = parser.parse_args()
     logging.getLogger("holdfast").setLevel(logging.CRITICAL)
     counts = [int(part) for part in arguments.open.split(",")]
+    parts = arguments.only.split(",")
     with places() as found:
-        for place, (store, _, _) in found.items():
-            bench_append(place, store, arguments.seconds)
-            bench_condition(place, store, arguments.seconds)
-            bench_tailer(place, store, arguments.seconds)
-        with tempfile.TemporaryDirectory(prefix="holdfast-wal-") as folder:
-            bench_peers(Path(folder), arguments.seconds)
-        for place in ("local disk", "S3 server"):
-            _, url, options = found[place]
-            bench_open(place, url, options, counts)
+        for label, place in found.items():
+            for name, bench in (
+                ("append", bench_append),
+                ("condition", bench_condition),
+                ("tailer", bench_tailer),
+            ):
+                if name in parts:
+                    bench(label, place.store, arguments.seconds)
+        if "peers" in parts:
+            with tempfile.TemporaryDirectory(prefix="holdfast-wal-") as folder:
+                bench_peers(Path(folder), arguments.seconds)
+        if "open" in parts:
+            for label, place in found.items():
+                few = [count for count in counts if count * place.latency <= 20]
+                bench_open(label, place, few)  # stock reads one entry after the other
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -15,17 +14,14 @@ from holdfast.arbiter import ConditionalPut, Verdict
 from holdfast.errors import CorruptError, WalGapError
 from holdfast.formats._entry import decode_entry, draft_entry, draft_fence
 from holdfast.formats._wal_names import entry_name
-from holdfast.storage import MemoryStore
 from holdfast.testing import mutate
 from holdfast.wal import CHECK_AFTER, RETENTION, ShardManifests, WalAppender, collect_log
 from holdfast.wal import _log as log_module
 from holdfast.wal._log import Log
-from wal.test_log import World, batch, ids
+from wal.log_world import SHARD, CountingStore, World, batch, ids
 
-SHARD = "c86481e0-7f0b-47f8-aead-d10d7a62c5b2"
 OTHER = "d86481e0-7f0b-47f8-aead-d10d7a62c5b2"
 TOKEN = "hf-" + "c" * 32
-_counter = itertools.count()
 
 
 def body_of(rows: pa.RecordBatch, position: int = 7, **given: object) -> bytes:
@@ -113,19 +109,9 @@ def test_what_differs_between_entries_is_not_taken_from_another() -> None:
 # Fetching ahead, as from a store behind a network.
 
 
-class CountedStore(MemoryStore):
-    def __init__(self) -> None:
-        super().__init__(f"memory://reading-{next(_counter)}")
-        self.gets = 0
-
-    def get(self, path: str, *, start: int = 0, end: int | None = None) -> bytes:
-        self.gets += 1
-        return super().get(path, start=start, end=end)
-
-
-def long_log(module: Any = log_module) -> tuple[CountedStore, Any]:
+def long_log(module: Any = log_module) -> tuple[CountingStore, Any]:
     """Return a log of 600 entries at positions 2 to 601, read as if from far away."""
-    store = CountedStore()
+    store = CountingStore()
     arbiter = ConditionalPut(store, Verdict.ENFORCED)
     with WalAppender.claim(store, arbiter, SHARD) as appender:
         for number in range(2, 602):
@@ -150,9 +136,9 @@ def read_until_it_fails(log: Log) -> tuple[list[int], type[Exception]]:
 def test_entries_fetched_ahead_come_in_order_and_once() -> None:
     store, log = long_log()
     assert ids(log.entries(1, 601)) == list(range(2, 602))
-    store.gets = 0
+    store.requests.clear()
     assert ids(log.entries(300, 302)) == [301, 302]
-    assert store.gets == 2
+    assert len(store.requests) == 2
 
 
 @pytest.mark.requirement("L10")
@@ -183,11 +169,11 @@ def test_how_far_ahead_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> N
     size = next(log.entries(1, 2)).size
     for allowed in (4, 64):
         monkeypatch.setattr(log_module, "_AHEAD_BYTES", allowed * size)
-        store.gets = 0
+        store.requests.clear()
         entries = log.entries(1, 601)
         for _ in range(100):
             next(entries)
-        assert 100 <= store.gets <= 100 + allowed + 8, allowed
+        assert 100 <= len(store.requests) <= 100 + allowed + 8, allowed
         entries.close()
 
 

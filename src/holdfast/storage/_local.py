@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -263,23 +263,35 @@ def _write_all(fd: int, content: bytes | bytearray | memoryview) -> None:
         view = view[os.write(fd, view) :]
 
 
-@contextlib.contextmanager
-def _translated(action: str, path: str) -> Iterator[None]:
+class _translated:  # noqa: N801 - a context manager; a class, since every call comes through it
     """Turn operating-system errors into ours, in this one place."""
-    try:
-        yield
-    except HoldfastError:
-        raise
-    except FileExistsError as error:
-        raise AlreadyExistsError("something has this name", path=path) from error
-    except OSError as error:
-        if error.errno in _MISPLACED and action in _WRITES:
-            raise InvalidInputError(
-                f"cannot {action}: a file and a folder would share a name", path=path
-            ) from error
-        if error.errno in _ABSENT:
-            raise NotFoundError(f"cannot {action}: nothing is there", path=path) from error
-        reason = error.strerror or type(error).__name__
-        if error.errno in _REFUSED:
-            raise PermissionDeniedError(f"cannot {action}: {reason}", path=path) from error
-        raise UnavailableError(f"cannot {action}: {reason}", path=path) from error
+
+    __slots__ = ("_action", "_path")
+
+    def __init__(self, action: str, path: str) -> None:
+        self._action = action
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, _type: type[BaseException] | None, error: BaseException | None, _trace: object
+    ) -> None:
+        if isinstance(error, OSError) and not isinstance(error, HoldfastError):
+            raise _meaning(self._action, self._path, error) from error
+
+
+def _meaning(action: str, path: str, error: OSError) -> HoldfastError:
+    if isinstance(error, FileExistsError):
+        return AlreadyExistsError("something has this name", path=path)
+    if error.errno in _MISPLACED and action in _WRITES:
+        return InvalidInputError(
+            f"cannot {action}: a file and a folder would share a name", path=path
+        )
+    if error.errno in _ABSENT:
+        return NotFoundError(f"cannot {action}: nothing is there", path=path)
+    reason = error.strerror or type(error).__name__
+    if error.errno in _REFUSED:
+        return PermissionDeniedError(f"cannot {action}: {reason}", path=path)
+    return UnavailableError(f"cannot {action}: {reason}", path=path)

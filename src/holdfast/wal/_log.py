@@ -79,7 +79,9 @@ class Log:
         most = max(1, min(_MOST_PER_TASK, len(wanted) // (8 * _READERS)))
         run, ahead, start = 1, 2 * _READERS, 0
         waiting: deque[Future[tuple[list[Entry], HoldfastError | None]]] = deque()
-        pool = ThreadPoolExecutor(min(_READERS, len(wanted)), thread_name_prefix="holdfast-log")
+        rounds = -(-len(wanted) // _READERS)
+        readers = -(-len(wanted) // rounds)  # fewer, if they need no more rounds
+        pool = ThreadPoolExecutor(readers, thread_name_prefix="holdfast-log")
         try:
             while waiting or start < len(wanted):
                 while len(waiting) < ahead and start < len(wanted):
