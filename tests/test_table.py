@@ -609,52 +609,54 @@ def test_rows_written_for_other_columns_are_not_added(
     assert table.applied(["once"]) == [False]
 
 
-@pytest.mark.parametrize("how", ["append", "commit_operation"])
+@pytest.mark.parametrize("how", ["append", "commit", "commit_operation"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_columns_that_change_while_lance_commits(
+def test_columns_that_change_before_the_decision(
     place: Place, monkeypatch: pytest.MonkeyPatch, change: str, how: str
 ) -> None:
-    """Lance puts the rows upon the new columns, and asks the hook once more."""
+    """Somebody is faster: the rows are to be put upon his version, which has other columns."""
     table = place.create()
     table.append(rows(1))
     parts = write_fragments(rows(2), table.dataset(), mode="append")
     changes = iter([CHANGES[change]])
-    decide = Versions.create
+    decide = Versions._decide
 
-    def change_first(self: Versions, *args: Any, **kwargs: Any) -> Any:
+    def change_first(self: Versions, *args: Any) -> None:
         if self is table._versions:
             next(changes, lambda _: None)(place.open().dataset())
-        return decide(self, *args, **kwargs)
+        decide(self, *args)
 
     def commit() -> object:
         if how == "append":
             return table.append(rows(2), txn="once")
+        if how == "commit":
+            return table.commit(parts, txn="once", read_version=2)
         operation = lance.LanceOperation.Append(parts)
         return table._commit_operation(operation, read_version=2, txn="once", edit=lambda m: m)
 
-    monkeypatch.setattr(Versions, "create", change_first)
+    monkeypatch.setattr(Versions, "_decide", change_first)
     with pytest.raises(ConflictError) as caught:
         commit()
     monkeypatch.undo()
-    if how == "append":
+    if how != "commit_operation":
         caught.match(DIFFERENCES[change])
         assert not caught.value.retryable
     assert place.stock().to_table().num_rows == 1
     assert table.applied(["once"]) == [False]
 
 
-def test_columns_added_while_lance_commits(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_added_before_the_decision(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     table = place.create()
     table.append(rows(1))
     changes = iter([lambda d: d.add_columns({"double": "id * 2"})])
-    decide = Versions.create
+    decide = Versions._decide
 
-    def change_first(self: Versions, *args: Any, **kwargs: Any) -> Any:
+    def change_first(self: Versions, *args: Any) -> None:
         if self is table._versions:
             next(changes, lambda _: None)(place.open().dataset())
-        return decide(self, *args, **kwargs)
+        decide(self, *args)
 
-    monkeypatch.setattr(Versions, "create", change_first)
+    monkeypatch.setattr(Versions, "_decide", change_first)
     assert table.append(rows(2)).version == 4
     assert place.stock().to_table()["double"].to_pylist() == [2, None]
 

@@ -163,16 +163,13 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
         """
         begun = self._clock.elapsed()
         parsed = None if txn is None else parse_txn(txn)
-        handle = self._appender.open()
-        table = handle.table
-        if parsed is not None and is_applied(table.config(), parsed):
-            return self._result(table.version, 0, txn, applied=False, begun=begun)
-        reader = as_reader(data, table.schema)
+        prepared = self._appender.prepare()
+        if parsed is not None and is_applied(prepared.config, parsed):
+            return self._result(prepared.version, 0, txn, applied=False, begun=begun)
+        reader = as_reader(data, prepared.table.schema)
         with translated(self._uri):
-            fragments = write_fragments(reader, table, mode="append")
-        columns = columns_of(table)
-        append = Append(fragments=fragments, txn=parsed, columns=columns, handle=handle)
-        return self._commit(append, txn, begun)
+            fragments = write_fragments(reader, prepared.table, mode="append")
+        return self._commit(prepared.append(fragments, parsed), txn, begun)
 
     def commit(
         self,
@@ -336,7 +333,6 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
 
     def close(self) -> None:
         """Let go of connections; the table is not used afterwards."""
-        self._appender.close()
         self._arbiter.close()
 
     def _result(

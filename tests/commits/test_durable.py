@@ -69,7 +69,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 @pytest.fixture
 def disk(place: Place, monkeypatch: pytest.MonkeyPatch) -> Disk:
     disk = Disk(Path(place.uri))
-    fsync, link, claim = os.fsync, os.link, RecordedDecisions._claim
+    fsync, link, replace, claim = os.fsync, os.link, os.replace, RecordedDecisions._claim
 
     def noted_fsync(fd: int) -> None:
         fsync(fd)
@@ -80,12 +80,18 @@ def disk(place: Place, monkeypatch: pytest.MonkeyPatch) -> Disk:
             disk.note("decided", target)
         link(source, target)
 
+    def noted_replace(source: str, target: str) -> None:
+        replace(source, target)
+        if ("fsync", os.path.relpath(source, disk.root)) in disk.events:
+            disk.note("fsync", target)  # the file was, under its first name
+
     def noted_claim(self: RecordedDecisions, *args: Any) -> Any:
         disk.note("decided", str(disk.root))
         return claim(self, *args)
 
     monkeypatch.setattr(os, "fsync", noted_fsync)
     monkeypatch.setattr(os, "link", noted_link)
+    monkeypatch.setattr(os, "replace", noted_replace)
     monkeypatch.setattr(RecordedDecisions, "_claim", noted_claim)
     return disk
 

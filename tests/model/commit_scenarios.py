@@ -1,5 +1,6 @@
-"""Worlds in which processes append to a table through the commit hook, Lance being a model.
+"""Worlds in which processes append to a table: through the commit hook, or directly.
 
+Through the hook Lance is a model; the direct way is production code from end to end.
 `LanceModel` does what pylance does around its hook: look for the newest version, build the
 next manifest on it, stage it, ask the hook, and on a refusal find out whose version it is
 (`test_commits.py` pins this to the real calls). The hook, the ledger and both arbiters are
@@ -18,7 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import lance
+from lance.fragment import DataFile, FragmentMetadata
+
 from holdfast.arbiter import Arbiter, ConditionalPut, RecordedDecisions, Verdict
+from holdfast.commits._direct import Direct
 from holdfast.commits._operation import Operation
 from holdfast.commits._versions import AlreadyAppliedError, Versions
 from holdfast.errors import (
@@ -29,9 +34,11 @@ from holdfast.errors import (
     PermissionDeniedError,
     UnavailableError,
 )
+from holdfast.formats import _append as formats_of_appends
 from holdfast.formats import edit_config, version_name, version_of
 from holdfast.formats._manifest import _classes, _parse
 from holdfast.formats._protobuf import FOOTER, LENGTH, MAGIC
+from holdfast.formats._transaction import transaction_path
 from holdfast.storage import ObjectStore
 from holdfast.testing import (
     CountedIds,
@@ -72,6 +79,15 @@ def read_manifest(body: bytes) -> tuple[tuple[str, ...], str, Config]:
     message = _parse(body)[0]
     marks = tuple(file.path for part in message.fragments for file in part.files)
     return marks, message.transaction_file, tuple(sorted(message.config.items()))
+
+
+def plain_manifest() -> bytes:
+    """Return the manifest of an empty version 1 that Holdfast may append to without Lance."""
+    made: Any = formats_of_appends._classes()["Manifest"](version=1)
+    made.writer_version = formats_of_appends._words("lance", lance.__version__)
+    made.data_format = formats_of_appends._words("lance", "2.1")
+    body: bytes = made.SerializeToString(deterministic=True)
+    return LENGTH.pack(len(body)) + body + FOOTER.pack(0, 0, 2, MAGIC)
 
 
 class LanceModel:
@@ -149,6 +165,7 @@ class Table:
     preemptions: int | None = None
     versions: type[Versions] = Versions
     operation: type[Operation] = Operation
+    direct: bool = False
 
     def scenario(self) -> Scenario:
         return Scenario(name=self.name, build=self.build, check=self.check)
@@ -162,7 +179,8 @@ class Table:
         )
         self._create(world.state)
         for index, mark in enumerate(self.marks):
-            writer = Writer(self, world, CountedIds(index + 1), mark)
+            kind = DirectWriter if self.direct else Writer
+            writer = kind(self, world, CountedIds(index + 1), mark)
             world.add(f"{mark}{index}", writer.run)
         return world
 
@@ -171,7 +189,8 @@ class Table:
         ids = CountedIds(77)
         arbiter = self.make(SimulatedStore(state.apply), SimulatedCommitStore(state.apply), ids)
         token = ids.token()
-        body = edit_config(manifest_bytes((), "create", ()), {"holdfast.token": token})
+        empty = plain_manifest() if self.direct else manifest_bytes((), "create", ())
+        body = edit_config(empty, {"holdfast.token": token})
         arbiter.decide(version_name(1), body, token)
 
     def check(self, world: World, state: State) -> str | None:
@@ -201,7 +220,10 @@ class Table:
         assert newest is not None
         while (body := arbiter.read(version_name(number + 1))) is not None:
             number, newest = number + 1, body
-        return read_manifest(newest)[0]
+        marks, transaction, _ = read_manifest(newest)
+        if self.direct and marks:
+            store.get(transaction_path(transaction))  # whoever may have decided it, keeps it
+        return marks
 
 
 class Writer:
@@ -245,6 +267,29 @@ class Writer:
                 raise
             raise ConflictError(str(error)) from error
         else:
+            self._world.acknowledge("appended", self._mark)
+
+
+class DirectWriter(Writer):
+    """Appends without Lance."""
+
+    def _append_once(self, store: ObjectStore, versions: Versions) -> None:
+        direct = Direct(versions, clock=StillClock(), ids=self._ids)
+        base = direct.newest()
+        if base is None:
+            raise ConflictError("left to Lance")
+        file = DataFile(self._mark, [0], [0], 2, 1, 100)
+        fragment = FragmentMetadata(0, [file], 1)
+        transaction = direct.write_transaction([fragment], base.version)
+        assert transaction is not None
+        txns = [parse_txn(("app-" + self._mark, 1))]
+        try:
+            version = direct.commit(transaction, base.shape, txns, lambda: None)
+        except AlreadyAppliedError:
+            self._world.acknowledge("was there", self._mark)
+        else:
+            if version is None:
+                raise ConflictError("left to Lance")
             self._world.acknowledge("appended", self._mark)
 
 

@@ -42,6 +42,33 @@ SCENARIOS = [
         faults=1,
         preemptions=1,
     ),
+    Table(name="direct, conditional put, two writers", make=conditional, faults=1, direct=True),
+    Table(
+        name="direct, conditional put, one writer twice",
+        make=conditional,
+        marks="aa",
+        faults=1,
+        crashes=1,
+        preemptions=2,
+        direct=True,
+    ),
+    Table(
+        name="direct, commit store, two writers",
+        make=recorded,
+        honest=False,
+        preemptions=2,
+        crashes=1,
+        direct=True,
+    ),
+    Table(
+        name="direct, commit store, a fault, one writer twice",
+        make=recorded,
+        honest=False,
+        marks="aa",
+        faults=1,
+        preemptions=1,
+        direct=True,
+    ),
     Table(
         name="commit store, three writers",
         make=recorded,
@@ -63,34 +90,47 @@ def test_every_schedule_applies_each_transaction_once(table: Table) -> None:
 VERSIONS = "holdfast.commits._versions"
 MUTANTS = {
     "the ledger is not checked": (
-        "applied = [txn for txn in txns if is_applied(head.config, txn)]",
+        "applied = [txn for txn in txns if is_applied(config, txn)]",
         "applied = []",
     ),
-    "the ledger is not written": ("return record_txns(head.config, txns)", "return {}"),
-    "the ledger is checked before the decision, not inside it": (
-        "entries = _entries(head, txns, version)",
-        "entries = _entries(self.__dict__.setdefault('_early', head), txns, version)",
-    ),
+    "the ledger is not written": ("return record_txns(config, txns)", "return {}"),
     "a lost decision is taken for a won one": (
-        "if isinstance(decision, Lost):",
-        "if False:",
+        "if isinstance(self.arbiter.decide(name, body, token), Lost):",
+        "if self.arbiter.decide(name, body, token) is None:",
     ),
     "the version is put, not decided": (
-        "decision = self.arbiter.decide(name, body, token)",
-        "decision = self.store.put(name.path, body)",
+        "if isinstance(self.arbiter.decide(name, body, token), Lost):",
+        "if self.store.put(name.path, body):",
+    ),
+}
+EARLY = "the ledger is checked before the decision, not inside it"
+EARLY_MUTANTS = {
+    False: (
+        "entries = _entries(head.config, txns, version)",
+        "entries = _entries(self.__dict__.setdefault('_early', head.config), txns, version)",
+    ),
+    True: (
+        "entries = _entries(base.config, txns, version)",
+        "entries = _entries(self.__dict__.setdefault('_early', base.config), txns, version)",
     ),
 }
 
 
 @pytest.mark.mutant
 @pytest.mark.requirement("C1", "C8")
-@pytest.mark.parametrize("name", MUTANTS)
-def test_mutant_is_killed(name: str) -> None:
-    careless = mutate(VERSIONS, MUTANTS[name])
+@pytest.mark.parametrize("direct", [False, True], ids=["by Lance", "direct"])
+@pytest.mark.parametrize("name", [*MUTANTS, EARLY])
+def test_mutant_is_killed(name: str, direct: bool) -> None:
+    careless = mutate(VERSIONS, MUTANTS.get(name, EARLY_MUTANTS[direct]))
     careless.__dict__["AlreadyAppliedError"] = AlreadyAppliedError  # the one callers know
     for marks in ("aa", "ab"):
         table = Table(
-            name=name, make=conditional, marks=marks, faults=1, versions=careless.Versions
+            name=name,
+            make=conditional,
+            marks=marks,
+            faults=1,
+            versions=careless.Versions,
+            direct=direct,
         )
         try:
             explore(table.scenario())

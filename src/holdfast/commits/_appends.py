@@ -8,9 +8,9 @@ their fragments); a transaction that is in the table already is left out and tol
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import lance
 
@@ -20,13 +20,17 @@ from holdfast.commits._columns import (
     columns_of,
     fields_of,
 )
+from holdfast.commits._direct import Direct
 from holdfast.commits._group import GroupCommit, Ticket
 from holdfast.commits._opening import opened
 from holdfast.commits._operation import AlreadyAppliedError, Committed, Lent, Operation
 from holdfast.commits._queue import Queue
+from holdfast.commits._syncing import SYNCING
 from holdfast.commits._versions import Versions
 from holdfast.errors import ConflictError, ErrorKind, InvalidInputError, NotFoundError
-from holdfast.formats import version_name
+from holdfast.formats import is_applied, version_name
+from holdfast.formats._append import Shape
+from holdfast.storage import LocalStore
 from holdfast.txn import Txn
 
 # Errors that one append may bring upon its group; all others would meet every append alike.
@@ -39,7 +43,6 @@ _OF_ONE = {
 
 
 _TRIES = 3
-_SYNCING = 4  # threads that make data files durable
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,43 @@ class Handle:
 
     table: lance.LanceDataset
     hook: Lent
+
+
+class _Ready(NamedTuple):
+    """A version that stays open to write rows of its shape, whatever is newest meanwhile."""
+
+    shape: Shape
+    table: lance.LanceDataset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What rows are written with.
+
+    Attributes:
+        table: a version with the columns that the newest has.
+        version: the newest version.
+        config: its table config.
+        shape: what the rows will have been written for, if Holdfast may make the manifest.
+        handle: the version, if Lance may use it once to make the manifest.
+    """
+
+    table: lance.LanceDataset
+    version: int
+    config: Mapping[str, str]
+    shape: Shape | None = None
+    handle: Handle | None = None
+
+    def append(self, fragments: Sequence[Any], txn: Txn | None) -> Append:
+        """Return the append of rows that were written with this."""
+        return Append(
+            fragments=fragments,
+            txn=txn,
+            columns=columns_of(self.table),
+            handle=self.handle,
+            shape=self.shape,
+            read_version=self.version,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +107,16 @@ class Append:
         txn: what makes a repeat harmless.
         columns: the columns that the fragments were written for; None when not known.
         handle: the version that they were written for, if it may be used to commit.
+        shape: what they were written for, if the manifest may be made without Lance.
+        read_version: the newest version when they were written, if `shape` is known.
     """
 
     fragments: Sequence[Any]  # Any: Lance's FragmentMetadata, which ships no types
     txn: Txn | None = None
     columns: Columns | None = None
     handle: Handle | None = None
+    shape: Shape | None = None
+    read_version: int = 0
 
     @property
     def rows(self) -> int:
@@ -101,7 +145,28 @@ class Appender:
         self._options = options
         self._queue = Queue(versions.store)
         self._group: GroupCommit[Waiting, Committed] = GroupCommit(self._commit)
-        self._syncing = ThreadPoolExecutor(_SYNCING, thread_name_prefix="holdfast-sync")
+        # On remote stores nobody takes turns, and requests cost more than what Lance does.
+        self._direct = Direct(versions) if isinstance(versions.store, LocalStore) else None
+        self._ready: _Ready | None = None
+
+    def prepare(self) -> Prepared:
+        """Find out what rows must be written for to be appended now.
+
+        Raises:
+            HoldfastError: as for `Table.dataset`.
+        """
+        base = self._direct.newest() if self._direct else None
+        ready = self._ready
+        if base is not None and ready is not None and ready.shape == base.shape:
+            return Prepared(
+                table=ready.table, version=base.version, config=base.config, shape=ready.shape
+            )
+        handle = self.open()
+        table, version = handle.table, int(handle.table.version)
+        if base is not None and base.version == version:
+            self._ready = _Ready(base.shape, table)  # not to be lent: it stays
+            return Prepared(table=table, version=version, config=base.config, shape=base.shape)
+        return Prepared(table=table, version=version, config=table.config(), handle=handle)
 
     def open(self) -> Handle:
         """Open the newest version; an append may use the handle once.
@@ -113,10 +178,6 @@ class Appender:
         client: Any = hook  # Any: Lance wants a namespace and gets one by its methods
         with hook.settled():
             return Handle(opened(client), hook)
-
-    def close(self) -> None:
-        """Let go of the threads."""
-        self._syncing.shutdown()
 
     def append(self, append: Append) -> Committed:
         """Add the fragments as a new version, alone or together with others.
@@ -134,7 +195,7 @@ class Appender:
         if self._group.busy:
             self._versions.sync(files)
             return _nothing
-        return self._syncing.submit(self._versions.sync, files).result
+        return SYNCING.submit(partial(self._versions.sync, files)).result
 
     def _commit(self, tickets: Tickets) -> None:
         """Give every ticket its outcome."""
@@ -176,14 +237,20 @@ class Appender:
         raise AssertionError("unreachable")
 
     def _try_commit(self, waiting: Sequence[Waiting]) -> int:
-        def when_durable(manifest: bytes) -> bytes:
+        def durable() -> None:
             for one in waiting:
                 one.durable()
+
+        def when_durable(manifest: bytes) -> bytes:
+            durable()
             return manifest
 
         appends = [one.append for one in waiting]
         txns = [append.txn for append in appends if append.txn is not None]
         fragments = [fragment for append in appends for fragment in append.fragments]
+        version = self._try_direct(appends, fragments, txns, durable)
+        if version is not None:
+            return version
         with self._queue.turn() as ended:
             operation = Operation(
                 self._versions,
@@ -195,12 +262,34 @@ class Appender:
             )
             with operation.settled():
                 table = self._borrowed(appends, operation) or self._opened(operation)
+                _check_applied(table, txns)
                 _check_columns(columns_of(table), appends)
                 done = lance.LanceDataset.commit(
                     table, lance.LanceOperation.Append(fragments), read_version=table.version
                 )
                 operation.returned(int(done.version))
         return int(operation.version or 0)
+
+    def _try_direct(
+        self,
+        appends: Sequence[Append],
+        fragments: Sequence[Any],
+        txns: Sequence[Txn],
+        durable: Callable[[], None],
+    ) -> int | None:
+        """Commit without Lance; return the version, or None if only Lance can."""
+        shape = appends[0].shape
+        if self._direct is None or shape is None or any(one.shape != shape for one in appends):
+            return None
+        read_version = min(append.read_version for append in appends)
+        transaction = self._direct.write_transaction(fragments, read_version)
+        if transaction is None:
+            return None
+        with self._queue.turn():
+            version = self._direct.commit(transaction, shape, txns, durable)
+        if version is not None:
+            self._direct.leave_hint(version)
+        return version
 
     def _opened(self, operation: Operation) -> lance.LanceDataset:
         client: Any = operation  # Any: Lance wants a namespace and gets one by its methods
@@ -227,6 +316,14 @@ class Appender:
 
 def _nothing() -> None:
     pass
+
+
+def _check_applied(table: lance.LanceDataset, txns: Sequence[Txn]) -> None:
+    """Save Lance a try that the hook would refuse, and a warning on stderr; no decision."""
+    config = table.config() if txns else {}
+    applied = [txn for txn in txns if is_applied(config, txn)]
+    if applied:
+        raise AlreadyAppliedError("in the table already", txns=applied, version=table.version)
 
 
 def _check_columns(now: Columns, appends: Sequence[Append]) -> None:

@@ -8,8 +8,9 @@ one inside the manifest that is decided.
 
 from __future__ import annotations
 
+import os
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -27,13 +28,16 @@ from holdfast.errors import (
 from holdfast.formats import (
     TOKEN_KEY,
     VERSIONS_SERIES,
+    Name,
     is_applied,
     record_txns,
     shown_files,
     version_name,
 )
+from holdfast.formats._append import AppendTransaction, Base
 from holdfast.formats._manifest import Head
 from holdfast.formats._transaction import transaction_path
+from holdfast.formats._version_files import VERSIONS_FOLDER, newest_version
 from holdfast.storage import LocalStore, ObjectStore
 from holdfast.txn import Txn
 
@@ -97,7 +101,7 @@ class Versions:
             # A table that appears while Lance creates one would be overwritten, as version 2.
             raise AlreadyExistsError("somebody else created the table", version=version)
         head = Head(manifest)
-        entries = _entries(head, txns, version)
+        entries = _entries(head.config, txns, version)
         check_rebased(self.store, manifest, head)
         if synced:  # an append; `edit` waits until its data is durable, so do our part first
             self._sync_transaction(head)
@@ -107,11 +111,39 @@ class Versions:
         if not synced:
             self._sync_shown(manifest)
         body = head.with_config({**entries, TOKEN_KEY: token})
-        decision = self.arbiter.decide(name, body, token)
-        if isinstance(decision, Lost):
-            raise ConflictError("another writer has this version", version=version)
+        self._decide(name, body, token)
         self.drop(ours)
         return _answer(version, f"{folder}/{posixpath.basename(name.path)}", len(body))
+
+    def append(
+        self,
+        base: Base,
+        transaction: AppendTransaction,
+        txns: Sequence[Txn],
+        durable: Callable[[], None],
+        now: float,
+    ) -> int:
+        """Make the version above `base`, with a durable transaction's fragments; return which.
+
+        `durable` returns once the data files are.
+
+        Raises:
+            AlreadyAppliedError: `base` holds some of `txns`.
+            ConflictError: another writer has this version.
+            CommitUnknownError: the outcome could not be learnt.
+            HoldfastError: whatever `durable` raised, or a store; nothing was decided.
+        """
+        version = base.version + 1
+        entries = _entries(base.config, txns, version)
+        durable()
+        token = self._ids.token()
+        body = base.append(transaction, {**entries, TOKEN_KEY: token}, now)
+        self._decide(version_name(version), body, token)
+        return version
+
+    def _decide(self, name: Name, body: bytes, token: str) -> None:
+        if isinstance(self.arbiter.decide(name, body, token), Lost):
+            raise ConflictError("another writer has this version", version=name.number)
 
     def sync(self, paths: Sequence[str]) -> None:
         """Make files that Lance wrote durable, where that is ours to do."""
@@ -149,6 +181,44 @@ class Versions:
         number = self.arbiter.newest(VERSIONS_SERIES)
         return {"versions": [] if not number else [self.describe(number)["version"]]}
 
+    def newest_manifest(self) -> bytes | None:
+        """Return the newest decided version's bytes, finished; None when Lance must look.
+
+        By listing, as Lance does: looking on from a version that we know could end at one
+        that outlived its successors, because it has a tag.
+        """
+        if isinstance(self.arbiter, RecordedDecisions):
+            number = self._newest_recorded(self.arbiter)
+        else:
+            number = newest_version(self._version_files())
+        return self.arbiter.read(version_name(number)) if number else None
+
+    def _newest_recorded(self, arbiter: RecordedDecisions) -> int | None:
+        """Return the newest recorded version, unless there is one that no record tells of.
+
+        A stranger wrote that, or the commit store forgot it: nobody may claim its name anew.
+        """
+        number = arbiter.newest(VERSIONS_SERIES)
+        while number and self._is_there(version_name(number + 1)):
+            before, number = number, arbiter.newest(VERSIONS_SERIES)
+            if number == before:
+                return None
+        return number
+
+    def _is_there(self, name: Name) -> bool:
+        try:
+            self.store.head(name.path)
+        except NotFoundError:
+            return False
+        return True
+
+    def _version_files(self) -> Iterable[str]:
+        if isinstance(self.store, LocalStore):
+            with suppress(OSError):
+                return os.listdir(self.store.root / VERSIONS_FOLDER)  # noqa: PTH208 - strings
+            return ()
+        return (posixpath.basename(info.path) for info in self.store.list(VERSIONS_FOLDER))
+
     def describe(self, version: int) -> dict[str, object]:
         """Return one version, finished.
 
@@ -175,12 +245,12 @@ class Versions:
             )
 
 
-def _entries(head: Head, txns: Sequence[Txn], version: int) -> dict[str, str | None]:
+def _entries(config: Mapping[str, str], txns: Sequence[Txn], version: int) -> dict[str, str | None]:
     """Return what the ledger says once the transactions are in it."""
-    applied = [txn for txn in txns if is_applied(head.config, txn)]
+    applied = [txn for txn in txns if is_applied(config, txn)]
     if applied:
         raise AlreadyAppliedError("in the table already", txns=applied, version=version - 1)
-    return record_txns(head.config, txns)
+    return record_txns(config, txns)
 
 
 def _begins(manifest: bytes) -> bool:

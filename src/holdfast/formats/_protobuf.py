@@ -1,8 +1,8 @@
 """Message classes for the few fields that Holdfast reads of Lance's protobuf files.
 
-A message is described by a table of (name, number, type): `*` repeats, `<M` is another
-message of the table, `{}` a map from strings to strings. Fields that are not described pass
-through the protobuf runtime untouched.
+A message is described by a table of (name, number, type): `*` repeats (numbers packed, as
+Lance writes them), `<M` is another message of the table, `{}` a map from strings to strings.
+Fields that are not described pass through the protobuf runtime untouched.
 
 Lance's files hold such messages as sections: a 32-bit length, then the bytes. A file ends
 with a footer that says where the main section begins.
@@ -27,6 +27,7 @@ BROKEN = (struct.error, ValueError, OverflowError, DecodeError)
 """What reading a file that is none raises."""
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
+_NUMBERS = {_FIELD.TYPE_INT32, _FIELD.TYPE_INT64, _FIELD.TYPE_UINT32, _FIELD.TYPE_UINT64}
 
 
 def message_classes(package: str, described: Described) -> Mapping[str, type[Message]]:
@@ -45,6 +46,8 @@ def message_classes(package: str, described: Described) -> Mapping[str, type[Mes
             repeated = kind.startswith(("*", "{"))
             made.label = _FIELD.LABEL_REPEATED if repeated else _FIELD.LABEL_OPTIONAL
             _set_type(package, message, made, kind.lstrip("*"))
+            if repeated and made.type in _NUMBERS:
+                made.options.packed = True
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     found = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in described}
