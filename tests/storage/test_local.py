@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from holdfast.errors import (
     UnavailableError,
 )
 from holdfast.storage import LocalStore, open_store
+from storage.mounts import mounted, remount
 
 TEMPORARY = "_holdfast/temporary"
 
@@ -53,26 +53,6 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def leftovers(root: Path) -> list[Path]:
     folder = root / TEMPORARY
     return list(folder.iterdir()) if folder.exists() else []
-
-
-@contextlib.contextmanager
-def mounted(folder: Path, *options: str) -> Iterator[Path]:
-    """Mount a small file system in memory, or skip and say why."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to mount a small file system")
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"cannot mount here: {done.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def remount_read_only(folder: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
 
 
 # One call at a time
@@ -472,7 +452,7 @@ def test_a_read_only_place_is_refused(tmp_path: Path) -> None:
     with mounted(tmp_path / "fixed", "size=1m") as folder:
         store = LocalStore(folder / "table")
         store.put("x", b"kept")
-        remount_read_only(folder)
+        remount(folder, "ro")
         calls: list[Callable[[], object]] = [
             lambda: store.put("y", b""),
             lambda: store.put_if_absent("y", b""),

@@ -447,7 +447,7 @@ def test_the_boundary_comes_before_the_first_deletion(world: World) -> None:
 
 
 @pytest.mark.requirement("L7")
-def test_a_full_disk_or_a_closed_folder_is_an_error(tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_log_is_an_error(tmp_path: Path) -> None:
     uri = tmp_path / "t"
     arbiter: Arbiter = create_arbiter(uri)
     store = open_store(uri)
