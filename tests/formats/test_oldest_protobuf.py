@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 import google.protobuf
-import pytest
 
 from conftest import skip_without
 
@@ -39,7 +38,6 @@ assert table.compact_lsm().rows == 2
 assert sorted(lance.dataset(uri).to_table()["text"].to_pylist()) == ["b", "c"]
 """
 TESTS = """
-import pytest
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[1:]]))
 """
 
@@ -62,7 +60,6 @@ def run(script: str, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.requirement("W10")
 def test_bytes_of_every_kind_are_read_and_written() -> None:
     told = run(
         TESTS,

@@ -69,7 +69,7 @@ class Ballast:
             file.unlink()
 
 
-@pytest.mark.requirement("L1", "L7", "L10")
+@pytest.mark.requirement("L7", "L10")
 @pytest.mark.parametrize("limit", LIMITS)
 @pytest.mark.parametrize("commit_store", [None, "sqlite"])
 def test_a_full_disk_loses_nothing_that_was_acknowledged(
