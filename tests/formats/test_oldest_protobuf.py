@@ -38,6 +38,7 @@ assert table.compact_lsm().rows == 2
 assert sorted(lance.dataset(uri).to_table()["text"].to_pylist()) == ["b", "c"]
 """
 TESTS = """
+import pytest
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[1:]]))
 """
 
