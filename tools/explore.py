@@ -113,7 +113,7 @@ def _real_servers(seed: int) -> int:
         "HOLDFAST_HISTORIES": "10000",
         "HOLDFAST_SEED": str(seed),
         "HOLDFAST_LSM_STATES": "50000",
-        "HOLDFAST_STORM_ROUNDS": "40",
+        "HOLDFAST_STORM_SECONDS": "60",
         "HOLDFAST_STORM_SEEDS": "50",
     }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "timeout=3600"]

@@ -14,6 +14,7 @@ import random
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ def write(table: Any, number: int, notes: Path) -> None:
     count = max((one[0] for one in tried), default=0)
     chosen = random.Random(os.getpid())
     config = (
-        ShardWriterConfig(max_memtable_rows=8)
+        ShardWriterConfig(max_memtable_rows=20)
         if number % 2 == 0
         else ShardWriterConfig(enable_memtable=False)
     )
@@ -99,24 +100,28 @@ def write(table: Any, number: int, notes: Path) -> None:
 
 
 def merge(table: Any, writers: int) -> None:
+    """Merge all logs; half of the time also flush the log of the writer that does so itself."""
+    chosen = random.Random(os.getpid())
     while True:
         for writer in range(writers):
-            try:
-                if writer % 2:
-                    table.flush_log(shard_of(writer))
-                table.compact_lsm(shards=[shard_of(writer)])
-            except HoldfastError as error:
-                report(error)
+            shard = shard_of(writer)
+            if writer % 2 or chosen.random() < 0.5:
+                size = 100_000 if writer % 2 else chosen.choice([3, 9, 100_000])
+                with reported():
+                    if table.flush_log(shard, idle=AT_ONCE, rows_per_generation=size).applied:
+                        print("flushed", writer, flush=True)
+            with reported():
+                if table.compact_lsm(shards=[shard]).applied:
+                    print("merged", writer, flush=True)
 
 
 def vacuum(table: Any) -> None:
     while True:
-        try:
+        with reported():
             ground = read_ground(table._store, table._arbiter, timedelta(seconds=-1))
             take_log(ground, [info.path for info, _ in find_log(ground)])
             take_sstables(ground, [info.path for info, _ in find_sstables(ground)])
-        except HoldfastError as error:
-            report(error)
+            print("vacuumed", flush=True)
 
 
 def read(table: Any, folder: Path, writers: int) -> None:
@@ -134,6 +139,14 @@ def read(table: Any, folder: Path, writers: int) -> None:
             for problem in problems(rows, before[writer], notes_of(folder, writer)):
                 print("VIOLATION:", problem, flush=True)
         print("read", len(rows), flush=True)
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    try:
+        yield
+    except HoldfastError as error:
+        report(error)
 
 
 def report(error: HoldfastError) -> None:

@@ -58,6 +58,7 @@ class Setup:
         logged: how many more are in the log.
         writes: how many more are written meanwhile.
         rounds: how often upkeep flushes, merges, drains and collects.
+        merges: whether upkeep merges; otherwise it flushes and collects the log.
         changes: whether somebody changes the base after a merge.
         readers: how many read.
     """
@@ -68,6 +69,7 @@ class Setup:
     logged: int = 1
     writes: int = 0
     rounds: int = 1
+    merges: bool = True
     changes: bool = True
     readers: int = 1
     preemptions: int | None = None
@@ -102,6 +104,9 @@ class Setup:
         steps = Steps(world.store(), CountedIds(60))
         for _ in range(self.rounds):
             steps.flush()
+            if not self.merges:
+                steps.collect(())
+                continue
             merged = steps.merge()
             if self.changes:
                 steps.change_base()

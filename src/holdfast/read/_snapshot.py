@@ -7,13 +7,17 @@ The order of the steps is the promise:
 
 1. Read the manifest of every shard: its flushed cursor, its SSTables.
 2. Read its log beyond the cursor.
-3. Read the newest base version, with the generations merged into *that* version.
-4. Read the manifests again. Where a cursor or an SSTable moved, start over.
+3. Read the manifests again. Where the cursor has passed the end of what was read, start over.
+4. Read the newest base version, with the generations merged into *that* version. Where it has
+   one that the manifest of step 1 does not know, start over.
 
 Base first would miss rows that are merged and drained before the manifests are read. Without
-step 4, a log that was flushed and collected meanwhile looks like one that ends earlier, and an
-old log would hide newer rows that reached the base by then. SSTables that the base version
-has merged are left out: they would hide whatever changed the base since.
+step 3, a log that was flushed and collected meanwhile looks like one that ends earlier: only
+what is flushed is collected, so a log that was read up to the cursor is whole. Without the
+check of step 4, an old log would hide newer rows that reached the base by then. A flush or a
+drain as such does no harm: what was read is still a prefix of the log, and a file that is
+gone is noticed. SSTables that the base version has merged are left out: they would hide
+whatever changed the base since.
 
 Readers only read: nothing here decides a name, claims a shard or writes a hint.
 """
@@ -153,7 +157,7 @@ def take_snapshot(source: Source, freshness: Freshness = "latest") -> Snapshot:
         if snapshot is not None:
             return snapshot
     raise SnapshotExpiredError(
-        "shards were flushed or drained each time before they were read: read again, or with "
+        "shards were flushed or merged each time before they were read: read again, or with "
         "freshness='base'",
         tries=TRIES,
     )
@@ -195,20 +199,21 @@ def _take(source: Source, freshness: Freshness) -> Snapshot | None:
         if (manifest := source.manifest(shard_id)) is not None
     ]
     tails = [source.tail(one) if freshness == "latest" else LogTail() for one in manifests]
+    pairs = list(zip(manifests, tails, strict=True))
+    if freshness == "latest" and any(
+        _cut_off(one, tail, source.manifest(one.shard_id)) for one, tail in pairs
+    ):
+        return None
     base = source.base()
-    for manifest in manifests:
-        if _moved(manifest, source.manifest(manifest.shard_id)):
-            return None
-    shards = [_shard(*pair, base) for pair in zip(manifests, tails, strict=True)]
-    return Snapshot(base=base, shards=tuple(shards))
+    if any(base.compacted.get(one.shard_id, 0) >= one.current_generation for one in manifests):
+        return None
+    return Snapshot(base=base, shards=tuple(_shard(*pair, base) for pair in pairs))
 
 
-def _moved(before: ShardManifest, after: ShardManifest | None) -> bool:
-    """Tell whether a shard was flushed or drained; a claim alone changes no rows."""
-    return after is None or (before.replay_after, before.sstables) != (
-        after.replay_after,
-        after.sstables,
-    )
+def _cut_off(before: ShardManifest, tail: LogTail, after: ShardManifest | None) -> bool:
+    """Tell whether entries may have been flushed and collected before they were read."""
+    end = tail.entries[-1].position if tail.entries else before.replay_after
+    return after is None or after.replay_after > end
 
 
 def _shard(manifest: ShardManifest, tail: LogTail, base: BaseVersion) -> ShardSnapshot:
