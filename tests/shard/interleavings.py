@@ -17,7 +17,7 @@ import frontrun
 
 from holdfast.errors import BackpressureError, HoldfastError, PoisonedError
 from holdfast.shard._budget import Budget
-from holdfast.shard._group import GroupCommit, Item
+from holdfast.shard._group import GroupCommit, Item, _call
 
 TRACED = ["holdfast.shard.*"]
 SECONDS = float(os.environ.get("HOLDFAST_EXPLORE_SECONDS", "5"))
@@ -224,7 +224,7 @@ class Late(GroupCommit):
         for item in left:
             item.error = error
             item.done = True
-            item.turn.set()
+            _call(item)
 
 
 def a_failure_told_late() -> Any:

@@ -2,7 +2,8 @@
 
 Rows are added in the order of the log and never changed. A reader takes a `Snapshot`: the
 rows there were at one moment, and which of them no later row replaces. One lock guards the
-parts and the marks; nothing that waits happens under it.
+rows and the marks; nothing that waits happens under it. Keys are indexed a few thousand rows at
+a time, and before every read: what was added is always found.
 """
 
 from __future__ import annotations
@@ -22,17 +23,20 @@ from holdfast.formats._keys import newest_per_key
 from holdfast.formats._sstable import TOMBSTONE
 from holdfast.memtable._parts import (
     KeyCodes,
+    Keys,
     Numbers,
-    Part,
-    has_doubles,
+    Rows,
+    add_keys,
+    add_rows,
     hits,
-    make_part,
-    settle,
+    located,
+    make_keys,
+    pieces,
+    replaced_inside,
 )
 
 Mask = npt.NDArray[np.bool_]
 _SPARE = 2  # retained over used bytes from which on a slice is copied out of what it hangs on
-_NO_CODES = np.zeros(0, np.int64)
 _SERIALS = itertools.count()
 
 
@@ -82,7 +86,8 @@ class MemTable:
         self._codes = KeyCodes(schema, keys)
         self._deferred_rows = deferred_rows
         self._lock = threading.Lock()  # guards everything below
-        self._parts: list[Part] = []
+        self._rows: list[Rows] = []
+        self._index: list[Keys] = []
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
         self._newest = np.ones(1024, np.bool_)
@@ -94,19 +99,28 @@ class MemTable:
         self._positions = array("q")  # of each entry, and how many rows there were after it
         self._ends = array("q")
 
-    def add(self, batches: Sequence[pa.RecordBatch], position: int, *, puts: int = 1) -> None:
+    def add(
+        self,
+        batches: Sequence[pa.RecordBatch],
+        position: int,
+        *,
+        size: int | None = None,
+        puts: int = 1,
+    ) -> None:
         """Add the rows of one log entry; readers see all of them or none.
 
         Args:
             batches: the rows, with their tombstones.
             position: where the log has them.
+            size: how many bytes they have, if that is known.
             puts: as how many batches they count.
         """
-        kept = [_own(batch) for batch in batches]
-        size = sum(int(batch.nbytes) for batch in kept)
+        if size is None:
+            size = sum(int(batch.nbytes) for batch in batches)
+        kept = _own(batches, size)
+        rows = sum(int(batch.num_rows) for batch in kept)
         with self._lock:
             self._waiting.extend(kept)
-            rows = sum(int(batch.num_rows) for batch in kept)
             self._waiting_rows += rows
             self.row_count += rows
             self.batch_count += puts
@@ -132,7 +146,7 @@ class MemTable:
         """Return the rows as they are now."""
         with self._lock:
             self._catch_up()
-            batches = [part.batch for part in self._parts]
+            batches = [part.batch for part in self._rows]
             newest = self._newest[: self._indexed()].copy()
         return Snapshot(pa.Table.from_batches(batches, self.schema), newest)
 
@@ -147,29 +161,24 @@ class MemTable:
         found = np.full(len(codes), -1, np.int64)
         with self._lock:
             self._catch_up()
-            parts = tuple(self._parts)
-        for part, which, inside in hits(parts, codes):
-            rows = inside + part.first
-            good = self._same(columns, which, part.batch, inside)
+            rows, index = tuple(self._rows), tuple(self._index)
+        for which, numbers in hits(index, codes):
+            good = self._same(columns, which, rows, numbers)
             if below is not None:
-                good &= rows < below
-            np.maximum.at(found, which[good], rows[good])
+                good &= numbers < below
+            np.maximum.at(found, which[good], numbers[good])
         return found
 
     def take(self, numbers: Numbers) -> pa.Table:
         """Return rows by their numbers, in that order."""
         with self._lock:
-            parts = tuple(self._parts)
-        ends = np.array([part.end for part in parts])
-        owner = np.searchsorted(ends, numbers, "right")
-        pieces, places = [], []
-        for index in np.unique(owner).tolist():
-            at = np.flatnonzero(owner == index)
-            part = parts[index]
-            pieces.append(part.batch.take(pa.array(numbers[at] - part.first)))
+            rows = tuple(self._rows)
+        taken, places = [], []
+        for part, at in located(rows, numbers):
+            taken.append(part.batch.take(pa.array(numbers[at] - part.first)))
             places.append(at)
-        table = pa.Table.from_batches(pieces, self.schema)
-        if len(pieces) <= 1:
+        table = pa.Table.from_batches(taken, self.schema)
+        if len(taken) <= 1:
             return table
         return table.take(pa.array(np.argsort(np.concatenate(places), kind="stable")))
 
@@ -192,43 +201,50 @@ class MemTable:
         return rest
 
     def _indexed(self) -> int:
-        return self._parts[-1].end if self._parts else 0
+        return self._rows[-1].end if self._rows else 0
 
     def _catch_up(self) -> None:
-        for batch in self._waiting:
-            self._index(batch)
+        if not self._waiting:
+            return
+        for batch in pieces(self._waiting):
+            self._grow(self._indexed() + int(batch.num_rows))
+            new = add_rows(self._rows, batch)
+            if self.keys:
+                self._index_keys(new)
         self._waiting.clear()
         self._waiting_rows = 0
 
-    def _index(self, batch: pa.RecordBatch) -> None:
-        first, rows = self._indexed(), int(batch.num_rows)
-        self._grow(first + rows)
-        if self.keys:
-            columns = self._codes.columns(batch)
-            part = make_part(batch, first, self._codes.of(columns))
-            self._mark(columns, part)
-        else:
-            part = make_part(batch, first, _NO_CODES)
-        self._parts.append(part)
-        settle(self._parts)
+    def _index_keys(self, rows: Rows) -> None:
+        columns = self._codes.columns(rows.batch)
+        keys = make_keys(self._codes.of(columns), rows.first)
+        self._mark(columns, keys)
+        add_keys(self._index, keys)
 
-    def _mark(self, columns: list[pa.Array], new: Part) -> None:
+    def _mark(self, columns: list[pa.Array], new: Keys) -> None:
         """Mark what these rows replace, among themselves and before."""
-        if has_doubles(new):
+        replaced = replaced_inside(new)
+        if self._codes.exact:
+            self._newest[replaced] = False
+        elif len(replaced):  # equal codes may be of different keys
             self._newest[new.first : new.end] = False
             self._newest[new.first + newest_per_key(columns).to_numpy()] = True
-        for part, which, inside in hits(self._parts, new.codes):
-            good = self._same(columns, new.order[which], part.batch, inside)
-            self._newest[inside[good] + part.first] = False
+        for which, numbers in hits(self._index, new.codes):
+            good = self._same(columns, new.numbers[which] - new.first, self._rows, numbers)
+            self._newest[numbers[good]] = False
 
     def _same(
-        self, columns: Sequence[pa.Array], which: Numbers, batch: pa.RecordBatch, inside: Numbers
+        self, columns: Sequence[pa.Array], which: Numbers, rows: Sequence[Rows], numbers: Numbers
     ) -> Mask:
+        """Tell of rows that have the code of a key whether they have the key."""
+        good = np.ones(len(which), np.bool_)
         if self._codes.exact or not len(which):
-            return np.ones(len(which), np.bool_)
-        asked = [column.take(pa.array(which)) for column in columns]
-        stored = [column.take(pa.array(inside)) for column in self._codes.columns(batch)]
-        return self._codes.same(asked, stored)
+            return good
+        for part, at in located(rows, numbers):
+            asked = [column.take(pa.array(which[at])) for column in columns]
+            inside = pa.array(numbers[at] - part.first)
+            stored = [column.take(inside) for column in self._codes.columns(part.batch)]
+            good[at] = self._codes.same(asked, stored)
+        return good
 
     def _grow(self, rows: int) -> None:
         if rows > len(self._newest):
@@ -237,8 +253,9 @@ class MemTable:
             self._newest = more
 
 
-def _own(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows alone when they are a small slice that keeps much else in memory."""
-    if batch.get_total_buffer_size() > _SPARE * batch.nbytes + 4096:
-        return batch.take(pa.array(np.arange(batch.num_rows)))
-    return batch
+def _own(batches: Sequence[pa.RecordBatch], size: int) -> Sequence[pa.RecordBatch]:
+    """Return the rows alone when they are small slices that keep much else in memory."""
+    held = sum(int(batch.get_total_buffer_size()) for batch in batches)
+    if held <= _SPARE * size + 4096:
+        return batches
+    return [batch.take(pa.array(np.arange(batch.num_rows))) for batch in batches]

@@ -1,15 +1,16 @@
-"""Rows of a MemTable in a few parts, each with its keys sorted, so that a key is found fast.
+"""Rows of a MemTable in batches, and their keys in a few sorted parts, so that a key is found fast.
 
-A part is a batch of rows and, for a table with a key, one 64-bit code per row, sorted. For a
-key of one integer the code is the key; otherwise it is a hash, and a hit is compared with
-the key itself. Eight small parts of one level are merged into one of the next, so there are
-never many and no row is copied often.
+For a table with a key there is one 64-bit code per row. For a key of one integer the code is
+the key; otherwise it is a hash, and a hit is compared with the key itself. Eight neighbours of
+one level are merged into one of the next, so there are never many and nothing is copied often;
+rows are merged only while they are few: a copy of what callers gave costs memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,37 +19,54 @@ import pyarrow as pa
 from holdfast.formats._keys import key_values
 
 FAN = 8
-"""How many parts of one level become one of the next."""
+"""How many neighbours of one level become one of the next."""
 
-LARGE = 16_384
-"""How many rows a merge may make: a few large parts are searched fast enough, and not copied."""
+PIECE_ROWS = 4_096
+"""How many rows small batches are merged to."""
+
+_SMALL_ROWS = 512  # a batch of so many is left as it is,
+_SMALL_BYTES = 1 << 20  # or of so many bytes
+_LEFT = -1  # the level of such a batch
+_MOST_KEYS = 65_536  # a merge of keys makes no more than these
 
 Codes = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.signedinteger]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Rows:
     """Some rows that follow one another.
 
     Attributes:
         batch: the rows.
         first: the number of the first one in its MemTable.
-        level: how often it was merged.
-        codes: the codes of the keys, sorted; none without a key.
-        order: the row in the batch that each code belongs to; equal codes in row order.
+        end: the number behind the last one.
+        level: how often they were merged; negative if they never are.
     """
 
     batch: pa.RecordBatch
     first: int
-    level: int
-    codes: Codes
-    order: Numbers
+    end: int
+    level: int = 0
 
-    @property
-    def end(self) -> int:
-        """Return the number behind the last row."""
-        return self.first + int(self.batch.num_rows)
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of some rows that follow one another.
+
+    Attributes:
+        codes: the codes of the keys, sorted.
+        numbers: the row that each code belongs to; equal codes in row order.
+        first: the number of the first row.
+        end: the number behind the last one.
+        level: how often they were merged.
+    """
+
+    codes: Codes
+    numbers: Numbers
+    first: int
+    end: int
+    level: int = 0
 
 
 class KeyCodes:
@@ -72,8 +90,9 @@ class KeyCodes:
         """Return one code per row."""
         if self.exact:
             numbers = columns[0].to_numpy(zero_copy_only=False)
-            unsigned: Codes = numbers.astype(np.uint64).view(np.int64)
-            return unsigned if numbers.dtype.kind == "u" else numbers.astype(np.int64)
+            wide = np.uint64 if numbers.dtype.kind == "u" else np.int64
+            codes: Codes = numbers.astype(wide, copy=False).view(np.int64)
+            return codes
         values = key_values(columns).to_pylist()
         return np.fromiter((hash(value) for value in values), np.int64, len(values))
 
@@ -86,42 +105,94 @@ class KeyCodes:
         return np.fromiter((a == b for a, b in pairs), np.bool_, count)
 
 
-def make_part(batch: pa.RecordBatch, first: int, codes: Codes) -> Part:
-    """Return a new part of level 0."""
-    if len(codes) < 2 or (codes[1:] > codes[:-1]).all():  # noqa: PLR2004 - often keys only grow
-        return Part(batch, first, 0, codes, np.arange(len(codes)))
-    order = np.argsort(codes, kind="stable")
-    return Part(batch, first, 0, codes[order], order)
+def pieces(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows, small neighbours joined."""
+    small: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        left, count = not _is_small(batch), int(batch.num_rows)
+        if small and (left or rows + count > PIECE_ROWS):
+            yield _joined(small)
+            small, rows = [], 0
+        if left:
+            yield batch
+        else:
+            small.append(batch)
+            rows += count
+    if small:
+        yield _joined(small)
 
 
-def has_doubles(part: Part) -> bool:
-    """Tell whether two rows may have one key: their codes are equal."""
-    return bool((part.codes[1:] == part.codes[:-1]).any())
+def _is_small(batch: pa.RecordBatch) -> bool:
+    return int(batch.num_rows) < _SMALL_ROWS and int(batch.nbytes) < _SMALL_BYTES
 
 
-def settle(parts: list[Part]) -> None:
+def make_keys(codes: Codes, first: int) -> Keys:
+    """Return the keys of new rows."""
+    numbers = np.arange(first, first + len(codes), dtype=np.int32)
+    if len(codes) > 1 and not (codes[1:] > codes[:-1]).all():  # often keys only grow
+        order = np.argsort(codes, kind="stable")
+        codes, numbers = codes[order], numbers[order]
+    return Keys(codes, numbers, first, first + len(codes))
+
+
+def replaced_inside(keys: Keys) -> Numbers:
+    """Return the rows that a later one with the same code follows."""
+    replaced: Numbers = keys.numbers[:-1][keys.codes[1:] == keys.codes[:-1]]
+    return replaced
+
+
+def add_rows(rows: list[Rows], batch: pa.RecordBatch) -> Rows:
+    """Put a batch at the end; return it as it was put there."""
+    first = rows[-1].end if rows else 0
+    level = 0 if _is_small(batch) else _LEFT
+    new = Rows(batch, first, first + int(batch.num_rows), level)
+    rows.append(new)
+    _settle(rows, PIECE_ROWS, _merged_rows)
+    return new
+
+
+def add_keys(keys: list[Keys], new: Keys) -> None:
+    """Put keys at the end."""
+    keys.append(new)
+    _settle(keys, _MOST_KEYS, _merged_keys)
+
+
+Part = TypeVar("Part", Rows, Keys)
+
+
+def _settle(parts: list[Part], most: int, merged: Callable[[Sequence[Part]], Part]) -> None:
     """Merge at the end of the list until no level has `FAN` small parts there."""
-    while len(parts) >= FAN:
+    while len(parts) >= FAN and parts[-1].level >= 0:
         last = parts[-FAN:]
-        rows = last[-1].end - last[0].first
-        if rows > LARGE or any(part.level != last[-1].level for part in last):
+        if last[-1].end - last[0].first > most or any(it.level != last[-1].level for it in last):
             return
-        parts[-FAN:] = [_merged(last)]
+        parts[-FAN:] = [merged(last)]
 
 
-def _merged(parts: Sequence[Part]) -> Part:
-    first = parts[0].first
-    batch = pa.concat_batches([part.batch for part in parts])
+def _merged_rows(parts: Sequence[Rows]) -> Rows:
+    batch = _joined([part.batch for part in parts])
+    return Rows(batch, parts[0].first, parts[-1].end, parts[0].level + 1)
+
+
+def _merged_keys(parts: Sequence[Keys]) -> Keys:
     codes = np.concatenate([part.codes for part in parts])
-    rows = np.concatenate([part.order + (part.first - first) for part in parts])
-    order = np.argsort(codes, kind="stable")  # finds the sorted stretches and merges them
-    if not len(codes):
-        return Part(batch, first, parts[0].level + 1, codes, rows)
-    return Part(batch, first, parts[0].level + 1, codes[order], rows[order])
+    numbers = np.concatenate([part.numbers for part in parts])
+    if not (codes[1:] > codes[:-1]).all():
+        order = np.argsort(codes, kind="stable")  # finds the sorted stretches and merges them
+        codes, numbers = codes[order], numbers[order]
+    return Keys(codes, numbers, parts[0].first, parts[-1].end, parts[0].level + 1)
 
 
-def hits(parts: Sequence[Part], codes: Codes) -> Iterator[tuple[Part, Numbers, Numbers]]:
-    """Yield per part which codes are in it, and in which rows of its batch."""
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    # From the system's allocator, which gives memory back: these live long.
+    return pa.concat_batches(batches, memory_pool=pa.system_memory_pool())
+
+
+def hits(parts: Sequence[Keys], codes: Codes) -> Iterator[tuple[Numbers, Numbers]]:
+    """Yield per part which codes are in it, and in which rows."""
     if not len(codes):
         return
     low, high = codes.min(), codes.max()
@@ -133,4 +204,12 @@ def hits(parts: Sequence[Part], codes: Codes) -> Iterator[tuple[Part, Numbers, N
         if counts.any():
             which = np.repeat(np.arange(len(codes)), counts)
             inside = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
-            yield part, which, part.order[np.repeat(left, counts) + inside]
+            yield which, part.numbers[np.repeat(left, counts) + inside]
+
+
+def located(rows: Sequence[Rows], numbers: Numbers) -> Iterator[tuple[Rows, Numbers]]:
+    """Yield the batches that hold these rows, each with the places of its own in `numbers`."""
+    ends = np.array([part.end for part in rows])
+    owner = np.searchsorted(ends, numbers, "right")
+    for index in np.unique(owner).tolist():
+        yield rows[index], np.flatnonzero(owner == index)

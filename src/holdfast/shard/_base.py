@@ -51,6 +51,7 @@ class Base:
         storage_version: of Lance's data files.
         details: of the table's log; None when it was never prepared for writers.
         indexes: those that SSTables carry too.
+        never_null: the places of the columns that have no nulls.
     """
 
     version: int
@@ -62,6 +63,12 @@ class Base:
     storage_version: str
     details: MemWalDetails | None
     indexes: tuple[KeptIndex, ...]
+    never_null: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Note what every put needs to know."""
+        places = (index for index, column in enumerate(self.schema) if not column.nullable)
+        object.__setattr__(self, "never_null", tuple(places))
 
     @property
     def numbered_afresh(self) -> bool:

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Self, cast
 
-import pyarrow as pa
-
 from holdfast._clock import Clock
 from holdfast.errors import (
     BackpressureError,
@@ -45,7 +43,7 @@ from holdfast.shard._config import Settings
 from holdfast.shard._flusher import Flusher
 from holdfast.shard._group import GroupCommit, Item
 from holdfast.shard._publish import Published, publish_oldest
-from holdfast.shard._rows import fitted, relabelled
+from holdfast.shard._rows import Given, fitted, relabelled, stored
 from holdfast.shard._sstables import Sstables
 from holdfast.shard._tables import Generation, Tables
 from holdfast.storage import Handle
@@ -88,15 +86,15 @@ class PutResult:
 class Put(Item):
     """Rows on their way to the log."""
 
-    __slots__ = ("batch", "begun", "clock", "elapsed", "position")
+    __slots__ = ("base", "begun", "clock", "given", "position")
 
-    def __init__(self, batch: pa.RecordBatch, clock: Clock) -> None:
-        super().__init__(int(batch.nbytes), int(batch.num_rows))
-        self.batch = batch
+    def __init__(self, given: Given, base: Base, clock: Clock) -> None:
+        super().__init__(given.size, given.batch.num_rows)
+        self.given = given
+        self.base = base
         self.clock = clock
         self.begun = clock.elapsed()
         self.position: int | None = None
-        self.elapsed = 0.0
 
     def result(self) -> PutResult:
         """Return what its caller gets."""
@@ -105,7 +103,8 @@ class Put(Item):
 
     def failed(self, error: HoldfastError) -> HoldfastError:
         """Return the error with these rows in it."""
-        return type(error)(error.message, **{**error.details, "unacknowledged": (self.batch,)})
+        rows = (self.given.stored(self.base),)
+        return type(error)(error.message, **{**error.details, "unacknowledged": rows})
 
 
 class Freeze(Item):
@@ -214,8 +213,8 @@ class Engine(Handle):
         if self._closed and self._group.failure is None:
             raise closed()
 
-    def _put(self, batch: pa.RecordBatch, timeout: timedelta | None) -> PutResult:
-        item = Put(batch, self._clock)
+    def _put(self, given: Given, timeout: timedelta | None) -> PutResult:
+        item = Put(given, self._base, self._clock)
         seconds = None if timeout is None else max(0.0, timeout.total_seconds())
         self._admit(item, seconds)
         self._submit(item, wait=self._settings.durable_write)
@@ -224,8 +223,8 @@ class Engine(Handle):
             self._count(put_seconds=result.elapsed)
         return result
 
-    def _nowait(self, batch: pa.RecordBatch) -> Future[PutResult]:
-        item = Put(batch, self._clock)
+    def _nowait(self, given: Given) -> Future[PutResult]:
+        item = Put(given, self._base, self._clock)
         future: Future[object] = Future()
         future.set_running_or_notify_cancel()
         item.future = future
@@ -278,14 +277,14 @@ class Engine(Handle):
         size = sum(put.size for put in puts)
         if self._tables is not None and not self._tables.has_room(rows):
             self._freeze()
-        batches = [relabelled(put.batch, self._base.log_schema) for put in puts]
-        draft = self._appender.draft(batches, tags=self._tags)
+        batch = stored([put.given for put in puts], self._base.log_schema)
+        draft = self._appender.draft(batch, tags=self._tags)
         done = self._persist(draft)
         if self._tables is None:
             self._budget.give(size)
         else:
-            kept = [relabelled(batch, self._base.storage_schema) for batch in draft.batches]
-            self._tables.add(kept, done.position, size)
+            kept = relabelled(batch, self._base.storage_schema)
+            self._tables.add([kept], done.position, size)
             if self._tables.full() or (self._budget.waiting and not self._tables.frozen):
                 self._freeze()
         for put in puts:

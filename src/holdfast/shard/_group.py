@@ -44,7 +44,8 @@ class Item:
         self.done = False
         self.error: HoldfastError | None = None
         self.future: Future[object] | None = None
-        self.turn = threading.Event()
+        # Tells a caller that waits: its item is done, or it is to lead.
+        self.turn: threading.Event | None = None
 
     def result(self) -> object:
         """Return what a future is given when this is done."""
@@ -128,10 +129,13 @@ class GroupCommit:
             if stopped is not None:
                 raise item.failed(stopped)
             self._queue.append(item)
-            item.waits = wait
             leads = not self._leading
             self._leading = True
-            if leads and not wait:
+            if wait:
+                item.waits = True
+                if not leads:
+                    item.turn = threading.Event()
+            elif leads:
                 self._call_worker()
         if not wait:
             return
@@ -178,6 +182,7 @@ class GroupCommit:
                 return
             last = Item()
             last.waits = True
+            last.turn = threading.Event()
             self._queue.append(last)
         self._await(last)
         if not last.done:
@@ -185,13 +190,15 @@ class GroupCommit:
 
     def _await(self, item: Item) -> None:
         """Wait until an item is done or its caller leads."""
+        turn = item.turn
+        assert turn is not None  # noqa: S101 - made under the lock when it was queued
         try:
-            item.turn.wait()
+            turn.wait()
         except BaseException:
             # Interrupted: nobody may pass the lead to a caller that went away.
             with self._lock:
                 item.waits = False
-                given = item.turn.is_set() and not item.done
+                given = turn.is_set() and not item.done
                 if given:
                     self._pass_on()
             raise
@@ -235,7 +242,7 @@ class GroupCommit:
         """Give the lead to somebody who waits, to the worker, or to nobody. Under the lock."""
         for item in self._queue:
             if item.waits:
-                item.turn.set()
+                _call(item)
                 return
         if self._queue:
             self._call_worker()
@@ -271,6 +278,12 @@ class GroupCommit:
             self._lead(None)
 
 
+def _call(item: Item) -> None:
+    """Wake the caller, if it waits."""
+    if item.turn is not None:
+        item.turn.set()
+
+
 def _finish(item: Item, error: HoldfastError | None) -> None:
     _mark(item, error)
     _tell(item)
@@ -279,7 +292,7 @@ def _finish(item: Item, error: HoldfastError | None) -> None:
 def _mark(item: Item, error: HoldfastError | None) -> None:
     item.error = error
     item.done = True
-    item.turn.set()
+    _call(item)
 
 
 def _tell(item: Item) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,24 +21,50 @@ Keys: TypeAlias = "ArrowStream | pa.RecordBatch | pa.Array | Sequence[Any]"
 """Keys: Arrow data with the key columns, rows as dicts, or values of a key of one column."""
 
 
-def rows_of(data: Data, base: Base) -> pa.RecordBatch:
+class Given(NamedTuple):
+    """Rows that somebody wants to write, checked.
+
+    Attributes:
+        batch: the rows in the table's columns, without the tombstone.
+        deleted: whether they delete their keys.
+        size: how many bytes they have.
+    """
+
+    batch: pa.RecordBatch
+    deleted: bool
+    size: int
+
+    def stored(self, base: Base) -> pa.RecordBatch:
+        """Return the rows as they are stored."""
+        return stored([self], base.storage_schema)
+
+
+def rows_of(data: Data, base: Base) -> Given:
     """Return data as one batch of rows of the table.
 
     Raises:
         InvalidInputError: no rows, columns that do not fit, a null where none may be, or more
             rows than one log entry can hold.
     """
+    if not isinstance(data, pa.RecordBatch) or not data.schema.equals(base.schema):
+        data = _fitting(data, base)
+    for index in base.never_null:
+        if data.column(index).null_count:
+            raise InvalidInputError(
+                "a column has nulls that may have none", column=base.schema.names[index]
+            )
+    return _checked(data, deleted=False)
+
+
+def _fitting(data: Data, base: Base) -> pa.RecordBatch:
     table = _table_of(data, base)
-    columns = []
-    for field in base.schema:
-        if field.name in table.column_names:
-            columns.append(_one(table[field.name]))
-            if not field.nullable and columns[-1].null_count:
-                raise InvalidInputError("a column has nulls that may have none", column=field.name)
-        else:
-            columns.append(pa.nulls(table.num_rows, field.type))
-    deleted = pa.array(np.zeros(table.num_rows, np.bool_))
-    return _checked([*columns, deleted], base)
+    columns = [
+        _one(table[field.name])
+        if field.name in table.column_names
+        else pa.nulls(table.num_rows, field.type)
+        for field in base.schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=base.schema)
 
 
 def _table_of(data: Data, base: Base) -> pa.Table:
@@ -48,7 +74,7 @@ def _table_of(data: Data, base: Base) -> pa.Table:
         return as_reader(data, base.schema).read_all()
 
 
-def tombstones_of(keys: Keys, base: Base) -> pa.RecordBatch:
+def tombstones_of(keys: Keys, base: Base) -> Given:
     """Return rows that delete keys.
 
     Raises:
@@ -59,7 +85,28 @@ def tombstones_of(keys: Keys, base: Base) -> pa.RecordBatch:
         _one(table[field.name]) if field.name in base.keys else pa.nulls(table.num_rows, field.type)
         for field in base.schema
     ]
-    return _checked([*columns, pa.array(np.ones(table.num_rows, np.bool_))], base)
+    fields = [base.storage_schema.field(field.name) for field in base.schema]
+    batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+    return _checked(batch, deleted=True)
+
+
+def stored(rows: Sequence[Given], schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows as one batch of stored columns, with their tombstones.
+
+    Args:
+        rows: what was given, in order.
+        schema: the columns; their types are those of the table.
+    """
+    if len(rows) == 1:
+        columns = rows[0].batch.columns
+    else:
+        # Into memory from the system's allocator, which gives it back: rows stay for long.
+        pool = pa.system_memory_pool()
+        parts = zip(*(one.batch.columns for one in rows), strict=True)
+        columns = [pa.concat_arrays(part, memory_pool=pool) for part in parts]
+    counts = [one.batch.num_rows for one in rows]
+    deleted = np.repeat([one.deleted for one in rows], counts)
+    return pa.RecordBatch.from_arrays([*columns, pa.array(deleted)], schema=schema)
 
 
 def keys_of(keys: Keys, base: Base) -> pa.Table:
@@ -172,14 +219,14 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks()
 
 
-def _checked(columns: Sequence[pa.Array], base: Base) -> pa.RecordBatch:
-    batch = pa.RecordBatch.from_arrays(list(columns), schema=base.storage_schema)
+def _checked(batch: pa.RecordBatch, *, deleted: bool) -> Given:
     if not batch.num_rows:
         raise InvalidInputError("there are no rows to write")
-    if batch.nbytes > MAX_ENTRY_BYTES // 2:
+    size = int(batch.nbytes) + (batch.num_rows + 7) // 8  # with the tombstones
+    if size > MAX_ENTRY_BYTES // 2:
         raise InvalidInputError(
             "these are too many bytes for one log entry: put fewer rows at once",
-            size=batch.nbytes,
+            size=size,
             limit=MAX_ENTRY_BYTES // 2,
         )
-    return batch
+    return Given(batch, deleted, size)

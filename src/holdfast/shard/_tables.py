@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from holdfast._clock import Clock
 from holdfast.formats._shard_manifest import SsTable
-from holdfast.memtable import MemTable
+from holdfast.memtable import PIECE_ROWS, MemTable
 from holdfast.shard._base import Base
 from holdfast.shard._config import Settings
 
@@ -67,7 +67,7 @@ class Tables:
     def add(self, batches: Sequence[pa.RecordBatch], position: int, size: int) -> None:
         """Add the rows of one log entry."""
         self._active.size += size
-        self.active.add(batches, position, puts=len(batches))
+        self.active.add(batches, position, size=size, puts=len(batches))
         now = self._clock.elapsed()
         if now - self._indexed >= self._settings.async_index_interval.total_seconds():
             self.active.catch_up()
@@ -133,5 +133,6 @@ class Tables:
 
     def _new(self, generation: int) -> Generation:
         settings = self._settings
-        deferred = 0 if settings.sync_indexed_write else settings.async_index_buffer_rows
+        # A read indexes what waits, so rows that do are found like all others.
+        deferred = PIECE_ROWS if settings.sync_indexed_write else settings.async_index_buffer_rows
         return Generation(MemTable(generation, self._schema, self._keys, deferred_rows=deferred))
