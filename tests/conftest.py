@@ -14,6 +14,9 @@ import servers
 from holdfast.testing._faulty_s3 import FaultyS3
 from holdfast.testing._faulty_s3_process import FaultyS3Process
 
+# Every Spark of a test lives for seconds: a Java that compiles little suits it best.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 def skip_without(reason: str | None) -> None:
     """Skip the test when something is missing; on CI everything must be there."""

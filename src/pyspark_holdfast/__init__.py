@@ -4,18 +4,83 @@ Spark imports every module named `pyspark_*` to see what it offers, also for use
 sources, so this one stays light.
 """
 
+import importlib
 from typing import TYPE_CHECKING
 
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+
 if TYPE_CHECKING:
-    from pyspark_holdfast._source import DefaultSource
+    from pyspark.sql.types import StructType
 
 __all__ = ["DefaultSource"]
 
+# What our own verbs let Spark's tasks do is a source, too, told by an option that users never
+# give. As sources with names of their own they would have to be registered, and for those
+# Spark starts another set of Python processes.
+_INSIDE = {
+    "secretWork": "holdfast.spark._merge_source:MergeSource",
+    "secretInputs": "holdfast.spark._tasks:TaskSource",
+}
 
-def __getattr__(name: str) -> object:
-    """Load the source when Spark asks for it; `daemon`, beside it, must come before pyspark."""
-    if name == "DefaultSource":
-        from pyspark_holdfast._source import DefaultSource  # noqa: PLC0415 - light until used
 
-        return DefaultSource
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+class DefaultSource(DataSource):
+    """`spark.read`, `df.write`, `readStream` and `writeStream` with `.format("holdfast")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name that users give to `format`."""
+        return "holdfast"
+
+    def schema(self) -> "StructType":
+        """Return the table's columns."""
+        from holdfast.spark._read import schema_of  # noqa: PLC0415 - light until used
+
+        return schema_of(self.options)
+
+    def reader(self, schema: "StructType") -> DataSourceReader:
+        """Return what plans and does a batch read."""
+        inside = self._inside()
+        if inside is not None:
+            return inside.reader(schema)
+        from holdfast.spark._read import BatchReader  # noqa: PLC0415 - light until used
+
+        return BatchReader(schema, self.options)
+
+    def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """Return what follows a table."""
+        from holdfast.spark._follow import StreamReader  # noqa: PLC0415 - light until used
+
+        return StreamReader(schema, self.options)
+
+    def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
+        """Return what writes a batch and commits it once."""
+        inside = self._inside()
+        if inside is not None:
+            return inside.writer(schema, overwrite)
+        from holdfast.spark._write import BatchWriter  # noqa: PLC0415 - light until used
+
+        return BatchWriter(schema, self.options, overwrite=overwrite)
+
+    def streamWriter(  # noqa: N802 - Spark's
+        self,
+        schema: "StructType",
+        overwrite: bool,  # noqa: FBT001
+    ) -> DataSourceStreamWriter:
+        """Return what writes micro-batches and commits each once."""
+        from holdfast.spark._write import StreamWriter  # noqa: PLC0415 - light until used
+
+        return StreamWriter(schema, self.options, overwrite=overwrite)
+
+    def _inside(self) -> DataSource | None:
+        for option, place in _INSIDE.items():
+            if option in self.options:
+                module, _, name = place.partition(":")
+                source: type[DataSource] = getattr(importlib.import_module(module), name)
+                return source(self.options)
+        return None

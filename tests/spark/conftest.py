@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast.spark
-from spark.faulty_source import FaultySource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +42,6 @@ def spark(event_log: Path) -> Iterator[SparkSession]:
         "spark.ui.port": "0",
     }
     session = holdfast.spark.session("local[2,4]", name="holdfast tests", config=config, ui=True)
-    session.dataSource.register(FaultySource)
     yield session
     session.stop()
     if before is None:

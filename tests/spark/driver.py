@@ -9,7 +9,6 @@ import sys
 from typing import TYPE_CHECKING
 
 import holdfast.spark
-from spark.faulty_source import FaultySource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +24,6 @@ SPECULATION = {
 
 def append(spark: SparkSession, uri: str, fault: str, txn: str = "") -> None:
     """Append 0..99 in 4 tasks."""
-    spark.dataSource.register(FaultySource)
     writer = spark.range(0, 100, numPartitions=4).write.format("faulty").mode("append")
     if txn:
         writer = writer.option("txnAppId", "job").option("txnVersion", txn)
@@ -51,7 +49,12 @@ def main(job: str, master: str, uri: str, *more: str) -> None:
         connect(spark, uri)
     else:
         config = SPECULATION if master.startswith("spark:") else {}
-        config = {"spark.executor.memory": "512m", **config}
+        quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        config = {
+            "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": quick,
+            **config,
+        }
         spark = holdfast.spark.session(master, config=config)
         append(spark, uri, *more)
     spark.stop()

@@ -1,6 +1,6 @@
 """The data source `faulty`: `holdfast` with one thing going wrong where the option `fault` says.
 
-It travels to Spark's workers by name, so its module must be on their path.
+Spark finds it as it finds `holdfast`, by `pyspark_faulty`, which must be on its workers' path.
 """
 
 from __future__ import annotations

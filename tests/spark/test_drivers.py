@@ -101,6 +101,7 @@ def two_hosts(tmp_path: Path) -> Iterator[str]:
                     "SPARK_LOCAL_IP": host,
                     "SPARK_HOME": str(home),
                     "SPARK_DAEMON_MEMORY": "256m",
+                    "SPARK_DAEMON_JAVA_OPTS": os.environ["SPARK_SUBMIT_OPTS"],
                     "SPARK_WORKER_DIR": str(tmp_path / f"work-{host}"),
                     "PYTHONPATH": importable_by_workers(),
                     "PYSPARK_PYTHON": sys.executable,

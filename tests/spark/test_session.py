@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
+
+import pyspark
+
+from holdfast.spark._python import worker_python
 
 PROGRAM = """
 import json, sys
@@ -16,13 +22,19 @@ print(json.dumps({"early": early, **loaded}))
 """
 
 CONFIGURED = """
-import json, os, sys
+import json, os, subprocess, sys
 import holdfast.spark
 from pyspark.sql import SparkSession
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 builder = holdfast.spark.configure(builder)
 print(json.dumps({
-    "python": os.environ["PYSPARK_PYTHON"] == sys.executable,
+    "python": subprocess.run(
+        [os.environ["PYSPARK_PYTHON"], "-c", "import sys; print(sys.executable, end='')"],
+        capture_output=True, check=True, text=True,
+    ).stdout == sys.executable,
+    "elsewhere": holdfast.spark.configure(SparkSession.builder.master("spark://h:1")) and (
+        os.environ["PYSPARK_PYTHON"] == sys.executable
+    ),
     "java": bool(os.environ["JAVA_HOME"]),
     "ip": os.environ["SPARK_LOCAL_IP"],
     "ui": builder._options["spark.ui.enabled"],
@@ -46,8 +58,38 @@ def test_importing_loads_neither_pyspark_nor_lance() -> None:
 def test_configure_sets_what_is_needed_and_keeps_what_is_set() -> None:
     assert run(CONFIGURED) == {
         "python": True,
+        "elsewhere": True,
         "java": True,
         "ip": "127.0.0.1",
         "ui": "false",
         "hidden": "(?i)url|^storage[.]",
     }
+
+
+PATHS = "import sys; print(*sys.path, sep=chr(10))"
+
+
+def test_workers_import_pyspark_from_its_folder_and_all_else_as_told(tmp_path: Path) -> None:
+    home = Path(pyspark.__file__).parent
+    program = worker_python({"XDG_CACHE_HOME": str(tmp_path / "a cache")})
+    assert program != sys.executable
+    archives = [str(path) for path in (home / "python" / "lib").glob("*.zip")]
+    assert len(archives) == 2
+    mine = ["/my lib/*", *archives, "/other"]
+    done = subprocess.run(
+        [program, "-c", PATHS],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*archives, *mine])},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    found = done.stdout.splitlines()
+    assert [path for path in found if path in {*mine}] == ["/my lib/*", "/other"]
+    assert str(home.parent) in found
+
+
+def test_the_workers_of_another_spark_start_as_it_wants(tmp_path: Path) -> None:
+    cache = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert worker_python({**cache, "SPARK_HOME": "/opt/spark"}) == sys.executable
+    (tmp_path / "holdfast").write_text("in the way")  # as if nothing could be written there
+    assert worker_python(cache) == sys.executable

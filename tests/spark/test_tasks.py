@@ -82,11 +82,9 @@ def test_tasks_run_from_any_thread(spark: Any) -> None:
 
 
 def test_inputs_are_in_no_plan(spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    from holdfast.spark._tasks import SOURCE, TaskSource, register
-
-    register(spark, TaskSource)
     frame = (
-        spark.read.format(SOURCE)
+        spark.read.format("holdfast")
+        .schema("number int, answer string")
         .option("task", "spark.task_functions:square")
         .option("secretInputs", '["{\\"key\\": \\"hunter2\\"}"]')
         .load()

@@ -10,19 +10,18 @@ Java home and whose `bin/java` drops that one argument.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import MissingExtraError, PermissionDeniedError
+from holdfast.spark._scripts import kept_script
 
 log = logging.getLogger(__name__)
 
@@ -151,41 +150,11 @@ def _packaged_java() -> Path | None:
 def _wrap(java: Path, environ: Mapping[str, str]) -> Path:
     """Make sure that a wrapper home for `java` exists; concurrent callers agree on one."""
     script = _WRAPPER.format(dropped=_VECTOR_MODULE, java=shlex.quote(str(java.absolute())))
-    # Named after its content: another Java or another wrapper text gets another home.
-    home = _cache_directory(environ) / "java" / hashlib.sha256(script.encode()).hexdigest()[:16]
-    program = home / "bin" / "java"
     try:
-        if not _is_executable_file(program, script):
-            _write_executable(program, script)
+        return kept_script("bin/java", script, environ).parent.parent
     except OSError as exc:
         raise PermissionDeniedError(
             "cannot write a small script that Spark starts Java with; "
             "set XDG_CACHE_HOME to a directory you can write to",
-            path=str(program),
+            path=str(exc.filename),
         ) from exc
-    return home
-
-
-def _cache_directory(environ: Mapping[str, str]) -> Path:
-    base = Path(environ.get("XDG_CACHE_HOME", ""))
-    if not base.is_absolute():  # unset, or to be ignored by the XDG rules
-        base = Path(environ.get("HOME") or Path.home()) / ".cache"
-    return base / "holdfast"
-
-
-def _is_executable_file(path: Path, content: str) -> bool:
-    return path.is_file() and os.access(path, os.X_OK) and path.read_text() == content
-
-
-def _write_executable(path: Path, content: str) -> None:
-    """Write the whole file or nothing, so that nobody ever starts half a script."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".java-", delete=False) as file:
-        temporary = Path(file.name)
-        file.write(content)
-    try:
-        temporary.chmod(0o755)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -36,13 +36,12 @@ from holdfast.spark._merge_source import (
     SOURCE,
     WORK,
     WRITES,
-    MergeSource,
     Work,
     Written,
     grouped,
 )
 from holdfast.spark._progress import described
-from holdfast.spark._tasks import failure_of, raise_if_error, register
+from holdfast.spark._tasks import failure_of, raise_if_error
 from holdfast.spark._types import check_writable, spark_schema
 from holdfast.table import CommitResult, Table
 from holdfast.txn import TxnLike
@@ -256,7 +255,6 @@ class Merge:
 
     def _keys_frame(self, base: lance.LanceDataset, work: Work) -> Frame:
         """Return the keys of a version, with their rows' addresses."""
-        register(self._spark, MergeSource)
         columns = spark_schema(base.schema, self._on).add(ADDRESS, "long")
         reader = self._spark.read.format(SOURCE).schema(columns)
         return reader.option(WORK, work.encoded()).load()
@@ -331,8 +329,6 @@ def write_changes(table: Table, work: Work, frame: Frame) -> list[Written]:
     Raises:
         HoldfastError: a row does not fit, or the job failed.
     """
-    spark = frame.sparkSession
-    register(spark, MergeSource)
     try:
         frame.write.format(SOURCE).option(WORK, work.encoded()).mode("append").save()
     except Exception as error:

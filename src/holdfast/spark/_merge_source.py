@@ -1,9 +1,10 @@
 """What a merge does on the executors: read keys with their row addresses, write what changes.
 
-One data source, `holdfast_merge`, does both. Its reader gives the key columns of one version
-with the address of each row. Its writer takes the changes: it writes new rows as fragments
-and marks old ones in deletion files, all under new names, and decides nothing. What the
-tasks that counted have written is left in one object, where the caller finds it.
+One data source does both: `holdfast` itself, when it is given the option `secretWork`. Its
+reader gives the key columns of one version with the address of each row. Its writer takes the
+changes: it writes new rows as fragments and marks old ones in deletion files, all under new
+names, and decides nothing. What the tasks that counted have written is left in one object,
+where the caller finds it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from holdfast.errors import HoldfastError
 from holdfast.options import StorageOptions
 from holdfast.spark._tasks import Answer, error_answer
 
-SOURCE = "holdfast_merge"
+SOURCE = "holdfast"
 WORK = "secretWork"  # Spark hides the values of options whose names speak of secrets
 ADDRESS = "__holdfast_address"
 COPIES = "__holdfast_copies"
@@ -110,11 +111,6 @@ class Written:
 
 class MergeSource(DataSource):
     """The data source of a merge."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the name it is registered under."""
-        return SOURCE
 
     def reader(self, schema: Any) -> DataSourceReader:  # noqa: ANN401 - Spark's schema
         """Return the reader of keys."""

@@ -300,6 +300,7 @@ class SparkTable:
         *,
         what: Collection[str] | None = None,
         grace: timedelta = GRACE,
+        keep_versions_for: timedelta | None = None,
         confirm: bool = False,
     ) -> VacuumResult:
         """Find what nobody needs and, when confirmed, delete it; see `Table.vacuum`.
@@ -307,7 +308,9 @@ class SparkTable:
         Raises:
             HoldfastError: as for `Table.vacuum`.
         """
-        return self._table.vacuum(what=what, grace=grace, confirm=confirm)
+        return self._table.vacuum(
+            what=what, grace=grace, keep_versions_for=keep_versions_for, confirm=confirm
+        )
 
     def create_index(
         self,

@@ -11,7 +11,8 @@ at the same time: so a task writes only files with new names, and of all its tri
 one answer comes back.
 
 A task is a partition of a data source made for this purpose; that needs no pandas, and works
-on classic Spark and on Spark Connect alike (Spark 4.1 and newer).
+on classic Spark and on Spark Connect alike (Spark 4.1 and newer). `holdfast` itself is that
+source when it is given the option `secretInputs`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import holdfast.errors
 from holdfast.errors import ErrorKind, HoldfastError, InvalidInputError
 from holdfast.spark._progress import Progress, Session, described, watched
 
-SOURCE = "holdfast_tasks"
+SOURCE = "holdfast"
 _SCHEMA = "number int, answer string"
 # Spark hides the values of options whose names speak of secrets: inputs may hold some.
 _TASK, _INPUTS = "task", "secretInputs"
@@ -82,8 +83,8 @@ def run_tasks(
         return []
     bodies = [_encoded(one, "an input") for one in inputs]
     with described(spark, description), watched(spark, len(bodies), progress):
-        register(spark, TaskSource)
-        frame = spark.read.format(SOURCE).option(_TASK, task).option(_INPUTS, json.dumps(bodies))
+        reader = spark.read.format(SOURCE).schema(_SCHEMA)  # a schema, so that Spark asks for none
+        frame = reader.option(_TASK, task).option(_INPUTS, json.dumps(bodies))
         try:
             rows = frame.load().collect()
         except Exception as error:
@@ -113,23 +114,6 @@ def find_task(task: str) -> Task:
             task=task,
         )
     return found  # type: ignore[no-any-return]
-
-
-def register(spark: Session, source: type[DataSource]) -> None:
-    """Make a data source known to a session; again is harmless."""
-    known = _known_to(spark)
-    if source.name() not in known:
-        spark.dataSource.register(source)
-        known.add(source.name())
-
-
-def _known_to(spark: Session) -> set[str]:
-    """Return the names that were registered with this very session object."""
-    found: set[str] | None = getattr(spark, "_holdfast_sources", None)
-    if found is None:
-        found = set()
-        spark._holdfast_sources = found  # noqa: SLF001 - a session has no other place for it
-    return found
 
 
 def error_answer(error: HoldfastError) -> Answer | None:
@@ -186,15 +170,6 @@ def _encoded(value: object, what: str) -> str:
 class TaskSource(DataSource):
     """The data source whose partitions are tasks and whose rows are their answers."""
 
-    @classmethod
-    def name(cls) -> str:
-        """Return the name it is registered under."""
-        return SOURCE
-
-    def schema(self) -> str:
-        """Return the columns of an answer."""
-        return _SCHEMA
-
     def reader(self, schema: object) -> DataSourceReader:
         """Return the reader."""
         del schema
@@ -239,4 +214,4 @@ def _answer(call: _Call) -> Mapping[str, Any]:
     return answer
 
 
-__all__ = ["Answer", "TaskSource", "find_task", "register", "run_tasks"]
+__all__ = ["Answer", "TaskSource", "find_task", "run_tasks"]
