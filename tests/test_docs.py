@@ -36,6 +36,8 @@ OWN_STORE = DOCS / "how-to" / "write-your-own-commit-store.md"
 PRIVILEGES = DOCS / "how-to" / "least-privileges.md"
 # A relative path means the folder in which Spark's Java was started: these start their own.
 OWN_PROCESS = [ROOT / "README.md"]
+# Needs a Ray, which takes long to start: tests/commits/test_ray.py runs it.
+RAY = DOCS / "how-to" / "ray.md"
 OTHERS = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 
 HOLDFAST = Path(sysconfig.get_path("scripts")) / "holdfast"
@@ -144,7 +146,7 @@ def run_page(page: Path, namespace: dict[str, object]) -> None:
             run_console(block)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [page for page in PAGES if page != RAY], ids=name_of)
 def test_the_code_and_commands_of_a_page_run(
     page: Path, elsewhere: Path, module: ModuleType
 ) -> None:

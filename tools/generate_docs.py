@@ -34,7 +34,7 @@ REQUIREMENTS: Mapping[str, Mapping[str, str]] = {
         "C7": "Spark jobs with many tasks persist their results to one table safely.",
         "C8": "An unknown outcome has its own error, and repeating the call never doubles rows.",
         "C9": "Other Lance engines commit through the same commit store "
-        "(pylance does; lance-ray 0.5 does not hand its commit to the namespace).",
+        "(pylance does; of lance-ray 0.5 the tasks write, and Holdfast must commit for it).",
     },
     "Full-text index builds": {
         "F1": "A distributed build stays in staging until it is finalized.",
