@@ -20,7 +20,7 @@ from holdfast.shard._budget import Budget
 from holdfast.shard._group import GroupCommit, Item, _call
 
 TRACED = ["holdfast.shard.*"]
-SECONDS = float(os.environ.get("HOLDFAST_EXPLORE_SECONDS", "5"))
+SECONDS = float(os.environ.get("HOLDFAST_EXPLORE_SECONDS", "4"))
 """How long one scenario may take; longer runs look at more interleavings."""
 
 
@@ -37,7 +37,7 @@ class Numbered(Item):
 class World:
     """A queue whose writes are remembered; the write of `breaks` fails for good."""
 
-    def __init__(self, breaks: str = "") -> None:
+    def __init__(self, breaks: str = "", max_bytes: int = 2) -> None:
         self.written: list[list[str]] = []
         self.writing = 0
         self.most = 0
@@ -47,7 +47,7 @@ class World:
         self.group = GroupCommit(
             self.write,
             name="holdfast-explored",
-            max_bytes=2,
+            max_bytes=max_bytes,
             max_rows=10,
             wrapped=lambda error: PoisonedError(str(error)),
         )
@@ -107,6 +107,30 @@ def three_puts() -> Any:
     return frontrun.explore(
         World,
         [lambda w: w.put("a"), lambda w: w.put("b"), lambda w: w.put("c")],
+        lambda w: w.whole("a", "b", "c"),
+        **bounds(preemptions=1),
+    )
+
+
+def three_are_done_together() -> Any:
+    """One is passed the lead and wakes the second, which wakes the third."""
+    return explore_waiting(GroupCommit)
+
+
+def explore_waiting(kind: type[GroupCommit]) -> Any:
+    def led() -> World:
+        world = World(max_bytes=3)
+        world.group.__class__ = kind
+        world.group._leading = True
+        return world
+
+    def leave(world: World) -> None:
+        with world.group._lock:
+            world.group._pass_on()
+
+    return frontrun.explore(
+        led,
+        [lambda w: w.put("a"), lambda w: w.put("b"), lambda w: w.put("c"), leave],
         lambda w: w.whole("a", "b", "c"),
         **bounds(preemptions=1),
     )
@@ -213,6 +237,20 @@ def a_lead_that_is_not_passed_on() -> Any:
     )
 
 
+class Sleepy(GroupCommit):
+    """A queue whose callers wake nobody when they are done."""
+
+    def _done(self, group: Sequence[Item]) -> Item | None:
+        first = super()._done(group)
+        for item in group:
+            item.follower = None
+        return first
+
+
+def a_caller_that_wakes_nobody() -> Any:
+    return explore_waiting(Sleepy)
+
+
 class Late(GroupCommit):
     """A queue that tells of a failure after it let the items go."""
 
@@ -255,6 +293,7 @@ SCENARIOS: dict[str, Callable[[], Any]] = {
     for one in (
         two_puts,
         three_puts,
+        three_are_done_together,
         one_thread_keeps_its_order,
         a_broken_write_fails_everybody_after_it,
         failing_from_outside,
@@ -262,7 +301,8 @@ SCENARIOS: dict[str, Callable[[], Any]] = {
     )
 }
 MUTANTS: dict[str, Callable[[], Any]] = {
-    one.__name__: one for one in (a_lead_that_is_not_passed_on, a_failure_told_late)
+    one.__name__: one
+    for one in (a_lead_that_is_not_passed_on, a_caller_that_wakes_nobody, a_failure_told_late)
 }
 
 

@@ -11,6 +11,10 @@ wait are written by a worker thread, which starts when it is first needed.
 Items are written in the order they came, and are done in that order. When writing fails for
 good, every item that is not done gets the error, and so does every later caller.
 
+A leader wakes two: the next leader, and one of those whose items are done; that one wakes the
+next, and so on. Were the leader to wake all, each would take its turn at Python's lock before
+the log gets on.
+
 The lock guards the queue and who leads. It is never held while writing.
 """
 
@@ -34,7 +38,7 @@ class Item:
         alone: it is never written together with others.
     """
 
-    __slots__ = ("alone", "done", "error", "future", "rows", "size", "turn", "waits")
+    __slots__ = ("alone", "done", "error", "follower", "future", "rows", "size", "turn", "waits")
 
     def __init__(self, size: int = 0, rows: int = 0, *, alone: bool = False) -> None:
         self.size = size
@@ -46,6 +50,7 @@ class Item:
         self.future: Future[object] | None = None
         # Tells a caller that waits: its item is done, or it is to lead.
         self.turn: threading.Event | None = None
+        self.follower: Item | None = None  # whom the caller wakes when its own item is done
 
     def result(self) -> object:
         """Return what a future is given when this is done."""
@@ -195,13 +200,15 @@ class GroupCommit:
         try:
             turn.wait()
         except BaseException:
-            # Interrupted: nobody may pass the lead to a caller that went away.
+            # Interrupted: nobody may count on a caller that went away.
             with self._lock:
                 item.waits = False
-                given = turn.is_set() and not item.done
-                if given:
+                if turn.is_set() and not item.done:
                     self._pass_on()
             raise
+        finally:
+            if item.follower is not None:
+                _call(item.follower)
 
     def _lead(self, until: Item | None) -> None:
         """Write groups until an item is done, or all are; then pass the lead on."""
@@ -219,12 +226,27 @@ class GroupCommit:
                 if not isinstance(error, Exception):
                     raise
                 return
-            for item in group:
-                _finish(item, None)
-            if until is not None and until.done:
+            first = self._done(group)
+            leaves = until is not None and until.done
+            if leaves:
                 with self._lock:
                     self._pass_on()
+            if first is not None:
+                _call(first)
+            if leaves:
                 return
+
+    def _done(self, group: Sequence[Item]) -> Item | None:
+        """Mark a group as written; return the first whose caller must be woken."""
+        first = None
+        with self._lock:
+            for item in reversed(group):
+                item.done = True
+                if item.waits and item.turn is not None and not item.turn.is_set():
+                    item.follower, first = first, item
+        for item in group:
+            _tell(item)
+        return first
 
     def _take(self) -> list[Item]:
         group: list[Item] = []
