@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import random
 import signal
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import servers
+from crash.forks import FORKS, forking, run_to_its_end
 from crash.worker import Run
 from holdfast.arbiter import (
     ConditionalPut,
@@ -40,24 +40,16 @@ from holdfast.testing._s3_faults import Fault
 from holdfast.wal import WalAppender, collect_log
 from wal.log_worker import SHARD, flush, marks_in, parts, recovered, rows, sleeper, work
 
-FORKS = multiprocessing.get_context("forkserver")
 LONG = "HOLDFAST_EXPLORE" in os.environ
+KILLS = int(os.environ.get("HOLDFAST_LOG_KILLS", "2000"))
 PLACES = ["local disk", "honest S3", "ignoring S3 and SQLite", "ignoring S3 and PostgreSQL"]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def fork_server() -> Iterator[None]:
-    server: Any = forkserver._forkserver
-    server._stop()
-    FORKS.set_forkserver_preload(
-        ["pytest", "_pytest.config", "pandas", "psycopg", "wal.log_worker"]
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
-        patch.setenv("PYTHONWARNINGS", "ignore")
-        forkserver.ensure_running()
-    yield
-    server._stop()
+    dialect = "sqlalchemy.dialects.postgresql.psycopg"
+    with forking(["pytest", "_pytest.config", "pandas", "psycopg", dialect, "wal.log_worker"]):
+        yield
 
 
 @pytest.fixture(params=PLACES)
@@ -74,6 +66,7 @@ def place(
         )
     conditions = "honest" if kind == "honest S3" else "ignoring"
     server = faulty_s3_process(conditions=conditions)
+    folder = uuid.uuid4().hex  # the database is shared, and knows tables by their location
     commits: str | None = None
     if "SQLite" in kind:
         commits = f"sqlite:///{tmp_path}/commits.db"
@@ -86,7 +79,7 @@ def place(
         connected.set_up()
         connected.close()
     return lambda name: Run(
-        url=server.url("bucket", name),
+        url=server.url("bucket", f"{folder}/{name}"),
         mark="a",
         acks=str(tmp_path / f"{name}.acks"),
         options=server.storage_options(),
@@ -95,11 +88,7 @@ def place(
 
 
 def run_process(run: Run) -> int:
-    process = FORKS.Process(target=work, args=(run,))
-    process.start()
-    process.join(60)
-    assert process.exitcode is not None, "the process hangs"
-    return process.exitcode
+    return run_to_its_end(work, run)
 
 
 def check(run: Run) -> None:
@@ -118,22 +107,21 @@ def test_kill_at_every_storage_call_twice(place: Callable[[str], Run], tmp_path:
     whole = replace(place("whole"), calls_to=str(tmp_path / "calls"))
     assert run_process(whole) == 0
     count = len(json.loads(Path(whole.calls_to or "").read_text()))
-    firsts = range(1, count + 1)
-    step = 1 if LONG else max(1, count // 13)
+    calls = range(1, count + 1)
+    pairs = [(k, (k * 7 + shift) % count + 1) for shift in calls for k in calls]
     runs = 0
-    for first in firsts if LONG else range(1, count + 1, step):
-        for second in range(1, count + 1, 2) if LONG else [(first * 7) % count + 1]:
-            run = place(f"k{first}-{second}")
-            for mark, die_at in (("a", first), ("b", second)):
-                dying = replace(run, mark=mark, die_at=die_at, die_after=(first + second) % 2 == 0)
-                assert run_process(dying) in {-signal.SIGKILL, 0}
-                runs += 1
-            check(run)
-            assert run_process(replace(run, mark="c")) == 0
-            check(run)
+    for first, second in pairs[: KILLS // 3] if LONG else pairs[: count : max(1, count // 13)]:
+        run = place(f"k{first}-{second}")
+        for mark, die_at in (("a", first), ("b", second)):
+            dying = replace(run, mark=mark, die_at=die_at, die_after=(first + second) % 2 == 0)
+            assert run_process(dying) in {-signal.SIGKILL, 0}
             runs += 1
+        check(run)
+        assert run_process(replace(run, mark="c")) == 0
+        check(run)
+        runs += 1
     print(f"{runs} processes, {count} storage calls")
-    assert runs >= (2000 if LONG else 26)
+    assert runs >= (min(KILLS - 2, 3 * len(pairs)) if LONG else 26)
 
 
 @pytest.mark.requirement("L3", "L7", "L12")
