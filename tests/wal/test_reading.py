@@ -180,6 +180,19 @@ def test_how_far_ahead_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> N
 # The newest manifest by one read.
 
 
+@pytest.mark.requirement("L4")
+def test_what_a_claim_costs(world: World) -> None:
+    world.claim().append(batch(1))
+    world.store.requests.clear()
+    appender = world.claim()
+    found = ["list", "get", "get", "put_if_absent"]  # the newest manifest, and ours behind it
+    fenced = ["list", "put_if_absent", "get"]  # the fence, and the epoch once more
+    assert world.store.requests == found + fenced
+    world.store.requests.clear()
+    assert ids(appender.replay()) == [1]
+    assert world.store.requests == ["get"] * 3  # two fences and an entry
+
+
 def test_a_known_manifest_costs_one_read(world: World) -> None:
     manifests = ShardManifests(world.store, world.arbiter, SHARD, clock=world.clock)
     world.claim()
