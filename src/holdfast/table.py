@@ -165,7 +165,9 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
         parsed = None if txn is None else parse_txn(txn)
         prepared = self._appender.prepare()
         if parsed is not None and is_applied(prepared.config, parsed):
-            return self._result(prepared.version, 0, txn, applied=False, begun=begun)
+            prepared = self._appender.prepare(exact=True)
+            if is_applied(prepared.config, parsed):
+                return self._result(prepared.version, 0, txn, applied=False, begun=begun)
         reader = as_reader(data, prepared.table.schema)
         with translated(self._uri):
             fragments = write_fragments(reader, prepared.table, mode="append")

@@ -275,7 +275,7 @@ class DirectWriter(Writer):
 
     def _append_once(self, store: ObjectStore, versions: Versions) -> None:
         direct = Direct(versions, clock=StillClock(), ids=self._ids)
-        base = direct.newest()
+        base = direct.newest(exact=False)
         if base is None:
             raise ConflictError("left to Lance")
         file = DataFile(self._mark, [0], [0], 2, 1, 100)

@@ -149,13 +149,15 @@ class Appender:
         self._direct = Direct(versions) if isinstance(versions.store, LocalStore) else None
         self._ready: _Ready | None = None
 
-    def prepare(self) -> Prepared:
+    def prepare(self, *, exact: bool = False) -> Prepared:
         """Find out what rows must be written for to be appended now.
+
+        Unless it is `exact`, the version may be one that nobody decided, or not the newest.
 
         Raises:
             HoldfastError: as for `Table.dataset`.
         """
-        base = self._direct.newest() if self._direct else None
+        base = self._direct.newest(exact=exact) if self._direct else None
         ready = self._ready
         if base is not None and ready is not None and ready.shape == base.shape:
             return Prepared(

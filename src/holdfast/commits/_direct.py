@@ -45,23 +45,26 @@ class Direct:
         self._versions = versions
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
+        self._known = 0  # a version that is or was there
 
-    def newest(self) -> Base | None:
+    def newest(self, *, exact: bool = True) -> Base | None:
         """Return the newest version, if appends to it may be made here.
+
+        Where it need not be `exact` it is a hint, good enough to write rows for.
 
         Raises:
             HoldfastError: as for `Table.dataset`.
         """
         try:
-            manifest = self._versions.newest_manifest()
+            manifest = None if exact else self._versions.manifest_after(self._known)
+            manifest = manifest or self._versions.newest_manifest()
         except HoldfastError:
             raise
         except Exception as error:  # a driver's own, say
-            raise UnavailableError(
-                "a store failed in a way of its own",
-                reason=f"{type(error).__name__}: {error}"[:300],
-            ) from error
+            reason = f"{type(error).__name__}: {error}"[:300]
+            raise UnavailableError("a store failed in a way of its own", reason=reason) from error
         base = None if manifest is None else Base(manifest, lance.__version__)
+        self._known = base.version if base is not None else 0
         return base if base is not None and base.is_plain else None
 
     def write_transaction(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -184,14 +184,29 @@ class Versions:
     def newest_manifest(self) -> bytes | None:
         """Return the newest decided version's bytes, finished; None when Lance must look.
 
-        By listing, as Lance does: looking on from a version that we know could end at one
-        that outlived its successors, because it has a tag.
+        By listing, as Lance does: see `manifest_after`.
         """
         if isinstance(self.arbiter, RecordedDecisions):
             number = self._newest_recorded(self.arbiter)
         else:
             number = newest_version(self._version_files())
         return self.arbiter.read(version_name(number)) if number else None
+
+    def manifest_after(self, known: int) -> bytes | None:
+        """Return the bytes of the newest version that follows a known one without a gap.
+
+        A hint, and only on local disk: nobody is asked whether it was decided, and it may be
+        a version that outlived its successors because it has a tag.
+        """
+        if not known or not isinstance(self.store, LocalStore):
+            return None
+        root = self.store.root
+        while os.path.exists(f"{root}/{version_name(known + 1).path}"):  # noqa: PTH110 - strings
+            known += 1
+        try:
+            return self.store.get(version_name(known).path)
+        except NotFoundError:
+            return None
 
     def _newest_recorded(self, arbiter: RecordedDecisions) -> int | None:
         """Return the newest recorded version, unless there is one that no record tells of.
@@ -212,12 +227,12 @@ class Versions:
             return False
         return True
 
-    def _version_files(self) -> Iterable[str]:
+    def _version_files(self) -> Sequence[str]:
         if isinstance(self.store, LocalStore):
             with suppress(OSError):
                 return os.listdir(self.store.root / VERSIONS_FOLDER)  # noqa: PTH208 - strings
             return ()
-        return (posixpath.basename(info.path) for info in self.store.list(VERSIONS_FOLDER))
+        return [posixpath.basename(info.path) for info in self.store.list(VERSIONS_FOLDER)]
 
     def describe(self, version: int) -> dict[str, object]:
         """Return one version, finished.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from holdfast.formats._names import version_name, version_of
 
@@ -15,14 +15,19 @@ HINT_PATH = f"{VERSIONS_FOLDER}/latest_version_hint.json"
 _LENGTH = len(posixpath.basename(version_name(1).path))
 
 
-def newest_version(files: Iterable[str]) -> int | None:
+def newest_version(files: Sequence[str]) -> int | None:
     """Return the newest version among the names of the files there; None if there is none.
 
     The newest sorts first, so ten thousand names need not be taken apart.
     """
-    whole = (file for file in files if len(file) == _LENGTH and file.endswith(".manifest"))
-    first = min(whole, default=None)
-    return None if first is None else version_of(f"{VERSIONS_FOLDER}/{first}")
+    first = min(files, default="")
+    if not _is_whole(first):  # something that is being written
+        first = min(filter(_is_whole, files), default="")
+    return version_of(f"{VERSIONS_FOLDER}/{first}")
+
+
+def _is_whole(file: str) -> bool:
+    return len(file) == _LENGTH and file.endswith(".manifest") and file.isascii()
 
 
 def hint_of(version: int) -> bytes:
