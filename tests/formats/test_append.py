@@ -102,6 +102,7 @@ STRANGE: dict[str, Callable[[Any], object]] = {
     "an unknown feature": lambda m: setattr(m, "writer_feature_flags", 1 << 20),
     "an unknown feature to read": lambda m: setattr(m, "reader_feature_flags", 2),
     "another release": lambda m: setattr(m, "writer_version", b"\n\x05lance\x12\x0510.0."),
+    "a setting for commits": lambda m: m.config.update({"lance.auto_cleanup.interval": "3"}),
     "fragments without a highest number": lambda m: m.ClearField("max_fragment_id"),
 }
 

@@ -34,6 +34,7 @@ _FLAG_V2_FILES = 4
 _FLAG_TABLE_CONFIG = 8
 _KNOWN_FLAGS = _FLAG_DELETIONS | _FLAG_V2_FILES | _FLAG_TABLE_CONFIG
 _NANOS = 1_000_000_000
+_SETTINGS = "lance."  # config entries that tell Lance what to do at a commit: clean up, say
 
 _MESSAGES: Described = {
     "Time": (("seconds", 1, "int64"), ("nanos", 2, "int32")),
@@ -158,6 +159,7 @@ class Base:
             not len(UnknownFieldSet(message))
             and not flags & ~_KNOWN_FLAGS
             and message.writer_version == _words("lance", self._release)
+            and not any(key.startswith(_SETTINGS) for key in self.config)
             and (message.HasField("max_fragment_id") or not message.fragments)
         )
 
