@@ -42,7 +42,7 @@ def test_a_plain_append_needs_no_commit_of_lance(
     monkeypatch.setattr(lance.LanceDataset, "commit", refuse)
     assert [table.append(rows(n), txn=("job", n)).version for n in range(9)] == [*range(2, 11)]
     assert place.ids() == list(range(9))
-    newest = place.stock()
+    newest: Any = place.stock()
     assert [fragment.fragment_id for fragment in newest.get_fragments()] == list(range(9))
     newest.validate()
     assert Path(place.uri, HINT_PATH).read_text() == '{"version":8}'
@@ -160,7 +160,8 @@ def test_a_hint_that_is_wrong_acknowledges_nothing(
     hint = Versions.manifest_after(table._versions, 2)
     assert hint is not None
     monkeypatch.setattr(Versions, "manifest_after", lambda *_: hint)
-    table.dataset(1).restore()  # takes "once" back
+    first: Any = table.dataset(1)
+    first.restore()  # takes "once" back
     assert table.append(rows(1), txn="once").applied
     assert place.ids() == [1]
 
