@@ -308,6 +308,7 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
         *,
         what: Collection[str] | None = None,
         grace: timedelta = GRACE,
+        keep_versions_for: timedelta | None = None,
         confirm: bool = False,
     ) -> VacuumResult:
         """Find what nobody needs and, when confirmed, delete it; see `holdfast.upkeep.vacuum`.
@@ -315,11 +316,13 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
         Args:
             what: the kinds of leftovers; all unless told.
             grace: how old a leftover must be; longer than the longest job.
+            keep_versions_for: how long a version stays after a newer one came; seven days at
+                least, for ever unless told.
             confirm: delete; without it this is a plan.
 
         Raises:
-            InvalidInputError: an unknown kind, a grace period below an hour, or a table with
-                branches.
+            InvalidInputError: an unknown kind, a grace period below an hour, versions kept
+                for less than seven days, a table with branches, or one with appends to rescue.
             NotFoundError: the table has no version.
             CorruptError: a version cannot be read, so nobody knows which files it shows.
             UnavailableError, PermissionDeniedError: a store gave no answer, or refused.
@@ -329,6 +332,7 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
             self._arbiter,
             what=what,
             grace=grace,
+            keep_versions_for=keep_versions_for,
             confirm=confirm,
             clock=self._clock,
         )

@@ -84,7 +84,7 @@ def parse_policy(settings: list[str]) -> Policy:
         name, _, value = text.partition("=")
         if name not in known:
             raise InvalidInputError("no such setting", name=name[:40], known=", ".join(known))
-        if isinstance(known[name].default, timedelta):
+        if known[name].default is None or isinstance(known[name].default, timedelta):
             given[name] = parse_duration(value)
         elif value.isdecimal():
             given[name] = int(value)

@@ -35,6 +35,12 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         default=f"{GRACE.days}d",
         help=f"how old a leftover must be: 7d, 12h, 90m; {GRACE.days}d unless told, 1h at least",
     )
+    parser.add_argument(
+        "--keep-versions-for",
+        metavar="TIME",
+        help="let go of versions, too: those that a newer one replaced longer ago than this; 7d "
+        "at least; tagged ones stay. Without it all versions stay",
+    )
     parser.add_argument("--confirm", action="store_true", help="do it; without, only say what")
     add_json(parser)
     add_commit_store(parser)
@@ -48,6 +54,7 @@ def vacuum(arguments: argparse.Namespace) -> Exit:
         storage_options(arguments.option),
         what=arguments.what,
         grace=parse_duration(arguments.older_than),
+        keep_versions_for=_kept(arguments.keep_versions_for),
         confirm=arguments.confirm,
         commit_store=arguments.commit_store,
     )
@@ -72,7 +79,11 @@ def vacuum(arguments: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-def parse_duration(text: str) -> timedelta:
+def _kept(text: str | None) -> timedelta | None:
+    return None if text is None else parse_duration(text, "--keep-versions-for")
+
+
+def parse_duration(text: str, option: str = "--older-than") -> timedelta:
     """Return the time behind `7d`, `12h` or `90m`.
 
     Raises:
@@ -80,7 +91,7 @@ def parse_duration(text: str) -> timedelta:
     """
     match = re.fullmatch("([0-9]{1,5})([dhm])", text.strip())
     if match is None:
-        raise InvalidInputError("--older-than is a time such as 7d, 12h or 90m", given=text[:40])
+        raise InvalidInputError(f"{option} is a time such as 7d, 12h or 90m", given=text[:40])
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 

@@ -124,11 +124,14 @@ class Direct:
         durable: Callable[[], None],
     ) -> int | None:
         for left in reversed(range(_TRIES)):
+            begun = self._versions.elapsed()
             base = self.newest()
             if base is None or base.shape != shape or not base.takes(transaction.added):
                 return None
             try:
-                return self._versions.append(base, transaction, txns, durable, self._clock.now())
+                return self._versions.append(
+                    base, transaction, txns, durable, self._clock.now(), begun=begun
+                )
             except ConflictError as error:
                 if type(error) is not ConflictError or not left:
                     raise

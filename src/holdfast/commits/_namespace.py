@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from holdfast.arbiter import Arbiter, create_arbiter, open_arbiter, redacted
-from holdfast.commits._operation import TableAnswer
+from holdfast.commits._operation import LONG_AGO, TableAnswer
 from holdfast.commits._versions import Versions
 from holdfast.errors import AlreadyExistsError
 from holdfast.formats import check_name, version_name
@@ -115,7 +115,7 @@ class Namespace(_Base):
         location = self._location(fields)
         with self._lock:
             creates = self._creating[location] > 0
-        answer = self._versions(location).create(fields, creates=creates)
+        answer = self._versions(location).create(fields, creates=creates, begun=LONG_AGO)
         if int(fields["version"]) == 1:
             with self._lock:
                 self._creating[location] -= 1

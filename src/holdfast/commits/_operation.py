@@ -25,6 +25,7 @@ from holdfast.txn import Txn
 
 TABLE_ID = ["table"]
 """Lance asks for a table by id; an operation knows only one."""
+LONG_AGO = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,8 @@ class LongLived:
 
     def create_table_version(self, request: Mapping[str, Any]) -> dict[str, object]:
         """Decide one version."""
-        return self._versions.create(request)
+        # Nobody knows when this commit began: the handle may be years old.
+        return self._versions.create(request, begun=LONG_AGO)
 
     def list_table_versions(self, _request: object) -> dict[str, object]:
         """Return the newest decided version."""
@@ -150,6 +152,7 @@ class Operation(LongLived):
         self._creates = creates
         self._edit = edit
         self._decided = decided
+        self._begun = versions.elapsed()
         self.version: int | None = None
         self._verdict: HoldfastError | None = None
 
@@ -164,6 +167,7 @@ class Operation(LongLived):
                 synced=self._synced,
                 creates=self._creates,
                 edit=self._edit,
+                begun=self._begun,
             )
         except HoldfastError as error:
             lost = self._creates and isinstance(error, ConflictError)

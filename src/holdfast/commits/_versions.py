@@ -15,11 +15,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from holdfast._clock import Clock, SystemClock
 from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter import Arbiter, Lost, RecordedDecisions
+from holdfast.commits._boundary import CHECK_AFTER, VersionsBoundary
 from holdfast.commits._columns import check_rebased
 from holdfast.errors import (
     AlreadyExistsError,
+    CollectedError,
+    CommitUnknownError,
     ConflictError,
     HoldfastError,
     InvalidInputError,
@@ -60,12 +64,18 @@ class Versions:
     """Decides and describes the versions of one table."""
 
     def __init__(
-        self, store: ObjectStore, arbiter: Arbiter, location: str | Path, ids: Ids | None = None
+        self,
+        store: ObjectStore,
+        arbiter: Arbiter,
+        location: str | Path,
+        ids: Ids | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.store = store
         self.arbiter = arbiter
         self.location = address_of(location, store)
         self._ids = ids or RandomIds()
+        self._clock = clock or SystemClock()
         self._durable: set[str] = set()  # what was shown by the last version that we made durable
 
     def create(
@@ -76,18 +86,21 @@ class Versions:
         synced: bool = False,
         creates: bool = False,
         edit: Edit | None = None,
+        begun: float | None = None,
     ) -> dict[str, object]:
         """Make a staged manifest the version it wants to be.
 
         `synced` says that the data files the version adds are durable once `edit` returned,
         and that `edit` changes no files; `creates` that somebody here is about to create the
-        table; `edit` has the last word on the manifest.
+        table; `edit` has the last word on the manifest; `begun` is when, by `elapsed`, the
+        commit began to look for the newest version, just now unless told.
 
         Raises:
             AlreadyExistsError: another writer created the table meanwhile.
             ConflictError: another writer has this version; Lance rebases and asks again.
             AlreadyAppliedError: the version below holds some of `txns`.
             ColumnsChangedError: Lance put appended rows upon other columns.
+            CollectedError: this version was made and collected since the commit began.
             CommitUnknownError: the outcome could not be learnt.
             HoldfastError: whatever `edit` raised; nothing was decided.
         """
@@ -111,7 +124,7 @@ class Versions:
         if not synced:
             self._sync_shown(manifest)
         body = head.with_config({**entries, TOKEN_KEY: token})
-        self._decide(name, body, token)
+        self._decide(name, body, token, begun)
         self.drop(ours)
         return _answer(version, f"{folder}/{posixpath.basename(name.path)}", len(body))
 
@@ -122,14 +135,17 @@ class Versions:
         txns: Sequence[Txn],
         durable: Callable[[], None],
         now: float,
+        *,
+        begun: float | None = None,
     ) -> int:
         """Make the version above `base`, with a durable transaction's fragments; return which.
 
-        `durable` returns once the data files are.
+        `durable` returns once the data files are; `begun` as for `create`.
 
         Raises:
             AlreadyAppliedError: `base` holds some of `txns`.
             ConflictError: another writer has this version.
+            CollectedError: this version was made and collected since the commit began.
             CommitUnknownError: the outcome could not be learnt.
             HoldfastError: whatever `durable` raised, or a store; nothing was decided.
         """
@@ -138,12 +154,37 @@ class Versions:
         durable()
         token = self._ids.token()
         body = base.append(transaction, {**entries, TOKEN_KEY: token}, now)
-        self._decide(version_name(version), body, token)
+        self._decide(version_name(version), body, token, begun)
         return version
 
-    def _decide(self, name: Name, body: bytes, token: str) -> None:
+    def elapsed(self) -> float:
+        """Return seconds since an arbitrary start, sleep included."""
+        return self._clock.elapsed()
+
+    def _decide(self, name: Name, body: bytes, token: str, begun: float | None) -> None:
         if isinstance(self.arbiter.decide(name, body, token), Lost):
             raise ConflictError("another writer has this version", version=name.number)
+        slept = begun is not None and self.elapsed() - begun > CHECK_AFTER.total_seconds()
+        # A commit store has refused an old name already; put-if-absent gives it away again.
+        if slept and not isinstance(self.arbiter, RecordedDecisions):
+            self._refuse_collected(name)
+
+    def _refuse_collected(self, name: Name) -> None:
+        """Acknowledge no version whose name was decided, and collected, while we slept."""
+        try:
+            boundary = VersionsBoundary(self.store).read()
+        except HoldfastError as error:
+            raise CommitUnknownError(
+                "decided, but not shown to be newer than what was collected: repeat it with the "
+                "same txn",
+                name=name.path,
+                decided=True,
+            ) from error
+        if name.number <= boundary:
+            self.drop(name.path)
+            raise CollectedError(
+                "decided long ago: read the table again", name=name.path, boundary=boundary
+            )
 
     def sync(self, paths: Sequence[str]) -> None:
         """Make files that Lance wrote durable, where that is ours to do."""

@@ -25,6 +25,7 @@ QUEUE_PATH = f"{HOME}/queue"
 STAGED_FOLDER = f"{HOME}/staged"
 TEMPORARY_FOLDER = f"{HOME}/temporary"
 PROBE_FOLDER = f"{HOME}/probe"
+BOUNDARY_FOLDER = f"{HOME}/boundary"
 
 MAX_NUMBER = 2**63 - 1
 _U64_MAX = 2**64 - 1
@@ -33,6 +34,7 @@ _PART = "[A-Za-z0-9_][A-Za-z0-9._=+-]{0,254}"
 _SEGMENT = re.compile(_PART)
 _PATH = re.compile(f"{_PART}(?:/{_PART})*")
 _VERSION = re.compile(r"_versions/([0-9]{20})\.manifest")
+_BOUNDARY = re.compile(rf"{BOUNDARY_FOLDER}/versions-([0-9]{{20}})")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SHARD_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -166,3 +168,14 @@ def version_of(path: str) -> int | None:
     match = _VERSION.fullmatch(path)
     version = -1 if match is None else _U64_MAX - int(match[1])
     return version if version >= 0 else None
+
+
+def versions_boundary_path(through: int) -> str:
+    """Return where it is kept that versions up to this one may be gone."""
+    return check_path(f"{BOUNDARY_FOLDER}/versions-{through:020d}")
+
+
+def versions_boundary_of(path: str) -> int | None:
+    """Return up to which version such an object says that they may be gone."""
+    match = _BOUNDARY.fullmatch(path)
+    return None if match is None else int(match[1])

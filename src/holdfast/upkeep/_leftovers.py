@@ -8,9 +8,10 @@ versions are read last: a commit that lands in between is seen, and its files ar
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import TypeAlias
 
 from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter import Arbiter
@@ -31,6 +32,10 @@ _LENGTH_BYTES = 3  # the length before a name may look like letters of it
 _FILE_NAME = re.compile(rb"[A-Za-z0-9_-]{8,}\.[a-z]{2,6}")
 
 
+Choose: TypeAlias = Callable[["Ground", Mapping[int, ObjectInfo]], set[int]]
+"""Returns which of the versions that are there nobody keeps."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Ground:
     """A table as `vacuum` sees it.
@@ -45,6 +50,9 @@ class Ground:
         versions: the versions whose manifests were read.
         needed: paths, and folders with a slash, that a version shows.
         named: names of files that a version, or a commit under way, speaks of.
+        keep_versions_for: how long a version stays after a newer one came; None: for ever.
+        choose: says which versions go.
+        going: those; what only they show, nobody needs.
         under_way: the versions that commits under way were built on; the names of their
             deletion files begin with a fragment and that version.
     """
@@ -55,6 +63,9 @@ class Ground:
     now: float
     grace: timedelta
     objects: Mapping[str, ObjectInfo]
+    keep_versions_for: timedelta | None = None
+    choose: Choose = field(default=lambda _ground, _listed: set())
+    going: set[int] = field(default_factory=set)
     versions: set[int] = field(default_factory=set)
     needed: set[str] = field(default_factory=set)
     named: set[bytes] = field(default_factory=set)
@@ -97,7 +108,10 @@ class Ground:
         """
         self.records = records_of(self.arbiter)
         decided = {} if self.records is None else self.records.found
-        fresh = {*list_versions(self.store), *decided} - self.versions
+        listed = list_versions(self.store)
+        # What was not going when the plan was made, does not go now: its files were kept.
+        self.going = self.choose(self, listed) - self.versions
+        fresh = {*listed, *decided} - self.versions - self.going
         for version, body in in_parallel(self._manifest, sorted(fresh)):
             if body is None and version == max(fresh) > self.newest:
                 raise CorruptError("the newest version cannot be read", version=version)
@@ -129,7 +143,13 @@ class Ground:
 
 
 def read_ground(
-    store: ObjectStore, arbiter: Arbiter, grace: timedelta, ids: Ids | None = None
+    store: ObjectStore,
+    arbiter: Arbiter,
+    grace: timedelta,
+    ids: Ids | None = None,
+    *,
+    keep_versions_for: timedelta | None = None,
+    choose: Choose | None = None,
 ) -> Ground:
     """Read a table; writes nothing but the object that tells the time, and removes that.
 
@@ -142,6 +162,8 @@ def read_ground(
     ground = Ground(
         store=store, arbiter=arbiter, records=None, now=now, grace=grace, objects=objects
     )
+    if choose is not None:
+        ground.keep_versions_for, ground.choose = keep_versions_for, choose
     ground.note_commits_under_way()
     ground.look_again()
     if not ground.versions:

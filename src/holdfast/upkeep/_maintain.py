@@ -72,6 +72,8 @@ class Policy:
         small_rows: which fragments are small.
         index_rows: refresh an index that lacks so many rows.
         grace: how old a leftover must be.
+        keep_versions_for: let go of versions that a newer one replaced so long ago; never,
+            unless told.
     """
 
     log_bytes: int = 64 << 20
@@ -84,6 +86,7 @@ class Policy:
     small_rows: int = 100_000
     index_rows: int = 1
     grace: timedelta = GRACE
+    keep_versions_for: timedelta | None = None
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense.
@@ -93,6 +96,8 @@ class Policy:
         """
         for one in fields(self):
             value = getattr(self, one.name)
+            if value is None:
+                continue
             wrong = value < timedelta(0) if isinstance(value, timedelta) else value < 1
             if wrong:
                 raise InvalidInputError(
@@ -160,7 +165,13 @@ class Maintained(Protocol):
         """Index what was added."""
         ...
 
-    def vacuum(self, *, grace: timedelta = ..., confirm: bool = ...) -> VacuumResult:
+    def vacuum(
+        self,
+        *,
+        grace: timedelta = ...,
+        keep_versions_for: timedelta | None = ...,
+        confirm: bool = ...,
+    ) -> VacuumResult:
         """Plan what to delete, or delete it."""
         ...
 
@@ -302,13 +313,19 @@ class Maintenance:
         return replace(step, state=StepState.DONE, outcome="up to date")
 
     def _leftovers(self) -> Iterator[Step]:
-        found = self._table.vacuum(grace=self._policy.grace)
+        found = self._table.vacuum(
+            grace=self._policy.grace, keep_versions_for=self._policy.keep_versions_for
+        )
         if found.leftovers:
             reason = f"{len(found.leftovers)} objects of {found.size:,} bytes that nobody needs"
             yield Step(kind=StepKind.VACUUM, target="the table", reason=reason)
 
     def _vacuum(self, step: Step) -> Step:
-        gone = self._table.vacuum(grace=self._policy.grace, confirm=True)
+        gone = self._table.vacuum(
+            grace=self._policy.grace,
+            keep_versions_for=self._policy.keep_versions_for,
+            confirm=True,
+        )
         outcome = f"{len(gone.leftovers)} objects of {gone.size:,} bytes deleted"
         return replace(step, state=StepState.DONE, outcome=outcome)
 

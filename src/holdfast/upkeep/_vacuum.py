@@ -19,6 +19,7 @@ from pathlib import Path
 from holdfast._clock import Clock, SystemClock
 from holdfast._ids import Ids
 from holdfast.arbiter import Arbiter, open_arbiter
+from holdfast.commits._boundary import KEPT_AT_LEAST
 from holdfast.commits._history import VERSIONS_FOLDER
 from holdfast.errors import CorruptError, InvalidInputError, NotFoundError
 from holdfast.events import EventKind, emit
@@ -31,6 +32,7 @@ from holdfast.upkeep._leftovers import Ground, read_ground
 from holdfast.upkeep._survey import survey
 from holdfast.upkeep._vacuum_index import find_indexes, take_indexes
 from holdfast.upkeep._vacuum_log import find_log, find_sstables, take_log, take_sstables
+from holdfast.upkeep._vacuum_versions import find_versions, take_versions, versions_that_go
 
 GRACE = timedelta(days=7)
 """How old a leftover is before it is taken, unless told."""
@@ -43,8 +45,9 @@ _BRANCHES = ("tree/", "_refs/branches/")
 
 
 class LeftoverKind(StrEnum):
-    """What kind of leftover. Append-only."""
+    """What kind of leftover, in the order in which they go. Names are never changed."""
 
+    VERSIONS = "versions"
     DATA = "data"
     DELETIONS = "deletions"
     TRANSACTIONS = "transactions"
@@ -112,6 +115,7 @@ def vacuum(
     *,
     what: Collection[str] | None = None,
     grace: timedelta = GRACE,
+    keep_versions_for: timedelta | None = None,
     confirm: bool = False,
     commit_store: str | None = None,
 ) -> VacuumResult:
@@ -119,20 +123,25 @@ def vacuum(
 
     Warning:
         A job that writes files and commits them later than `grace` after that finds them
-        gone. Choose a grace period longer than your longest job.
+        gone. Choose a grace period longer than your longest job. A reader, a stream or an
+        index build that is at a version for longer than `keep_versions_for` after a newer one
+        came finds it gone.
 
     Args:
         uri: where the table is.
         storage_options: pylance's storage options.
         what: the kinds of leftovers; all unless told.
         grace: how old a leftover must be.
+        keep_versions_for: how long a version stays after a newer one came; seven days at
+            least. For ever unless told. The newest stays, and so does one with a tag.
         confirm: delete; without it this is a plan.
         commit_store: another address of the table's commit store, with credentials, say.
 
     Raises:
         NotFoundError: there is no Holdfast table.
-        InvalidInputError: an unknown kind, a grace period below an hour, or a table with
-            branches.
+        InvalidInputError: an unknown kind, a grace period below an hour, versions kept for
+            less than seven days, a table with branches, or one whose lost appends can still
+            be rescued by what its old versions tell.
         CorruptError: a version cannot be read, so nobody knows which files it shows.
         UnavailableError, PermissionDeniedError: a store gave no answer, or refused; what was
             deleted until then, nobody needed.
@@ -141,7 +150,14 @@ def vacuum(
     arbiter = open_arbiter(uri, options, commit_store=commit_store)
     try:
         store = open_store(uri, options)
-        return vacuum_store(store, arbiter, what=what, grace=grace, confirm=confirm)
+        return vacuum_store(
+            store,
+            arbiter,
+            what=what,
+            grace=grace,
+            keep_versions_for=keep_versions_for,
+            confirm=confirm,
+        )
     finally:
         arbiter.close()
 
@@ -152,6 +168,7 @@ def plan_vacuum(
     *,
     what: Collection[str] | None = None,
     grace: timedelta = GRACE,
+    keep_versions_for: timedelta | None = None,
     ids: Ids | None = None,
 ) -> tuple[Ground, list[Leftover]]:
     """Return the leftovers of a table, and the ground on which they were found.
@@ -161,7 +178,11 @@ def plan_vacuum(
     """
     kinds = _kinds(what)
     _check_grace(grace)
-    ground = read_ground(store, arbiter, grace, ids)
+    _check_kept(keep_versions_for, what)
+    kept = keep_versions_for if LeftoverKind.VERSIONS in kinds else None
+    ground = read_ground(
+        store, arbiter, grace, ids, keep_versions_for=kept, choose=versions_that_go
+    )
     found = [
         Leftover(kind=kind, path=info.path, size=info.size, age=ground.age(info), reason=reason)
         for kind in kinds
@@ -176,6 +197,7 @@ def vacuum_store(
     *,
     what: Collection[str] | None = None,
     grace: timedelta = GRACE,
+    keep_versions_for: timedelta | None = None,
     confirm: bool = False,
     clock: Clock | None = None,
     ids: Ids | None = None,
@@ -187,7 +209,9 @@ def vacuum_store(
     """
     clock = clock or SystemClock()
     begun = clock.elapsed()
-    ground, found = plan_vacuum(store, arbiter, what=what, grace=grace, ids=ids)
+    ground, found = plan_vacuum(
+        store, arbiter, what=what, grace=grace, keep_versions_for=keep_versions_for, ids=ids
+    )
     if confirm:
         ground.look_again()  # the plan took a while: what landed since is needed
         found = _take(ground, found)
@@ -258,7 +282,38 @@ def _check_grace(grace: object) -> None:
         )
 
 
+def _check_kept(keep_versions_for: object, what: Collection[str] | None) -> None:
+    if keep_versions_for is None:
+        if what is not None and LeftoverKind.VERSIONS in what:
+            raise InvalidInputError("say for how long versions are kept: keep_versions_for")
+        return
+    if not isinstance(keep_versions_for, timedelta) or keep_versions_for < KEPT_AT_LEAST:
+        raise InvalidInputError(
+            f"versions are kept for {KEPT_AT_LEAST.days} days at least: a writer that slept for "
+            "less does not look whether its version is gone",
+            keep_versions_for=keep_versions_for,
+        )
+
+
 # The finders.
+
+
+def _find_versions(ground: Ground) -> Iterator[tuple[ObjectInfo, str]]:
+    """Manifests of versions that nobody keeps."""
+    if not ground.going:
+        return
+    _refuse_branches(ground)
+    tied = ground.objects.get(PIN_PATH)
+    transactions = ground.old_below(TRANSACTIONS_FOLDER)
+    if tied is not None and any(info.modified <= tied.modified for info in transactions):
+        seen = survey(ground.store, ground.records)
+        found = candidates_in(ground.store, ground.arbiter.pin, ground.records, seen)
+        if any(one.doubt is None for one in found):
+            raise InvalidInputError(
+                "old versions tell which appends were lost before the table was tied: run "
+                "`holdfast rescue` first, or keep versions"
+            )
+    yield from find_versions(ground)
 
 
 def _find_data(ground: Ground) -> Iterator[tuple[ObjectInfo, str]]:
@@ -355,6 +410,7 @@ def _refuse_branches(ground: Ground) -> None:
 
 
 FINDERS: Mapping[LeftoverKind, Finder] = {
+    LeftoverKind.VERSIONS: _find_versions,
     LeftoverKind.DATA: _find_data,
     LeftoverKind.DELETIONS: _find_deletions,
     LeftoverKind.TRANSACTIONS: _find_transactions,
@@ -369,6 +425,7 @@ FINDERS: Mapping[LeftoverKind, Finder] = {
 
 # Kinds that need more than deleting; they return what they deleted.
 TAKERS: Mapping[LeftoverKind, Callable[[Ground, Collection[str]], set[str]]] = {
+    LeftoverKind.VERSIONS: take_versions,
     LeftoverKind.LOG: take_log,
     LeftoverKind.SSTABLES: take_sstables,
     LeftoverKind.INDEXES: take_indexes,

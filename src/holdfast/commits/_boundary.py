@@ -1,0 +1,52 @@
+"""`VersionsBoundary`: up to which version the manifests of a table may be gone.
+
+The presence of an object whose name holds the number; the highest counts, so a boundary never
+goes back. `vacuum` raises it before it deletes a manifest. Whoever creates a version at or below
+it has created nothing: the name was decided long ago. A commit store refuses such a name by
+itself; put-if-absent does not, so a writer that may have slept looks at the boundary after it
+has won a name.
+
+A version goes only when a newer one has stood for `KEPT_AT_LEAST`. So a writer whose commit
+took less than `CHECK_AFTER` cannot have met a name that was collected, and does not look.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast.formats._names import (
+    BOUNDARY_FOLDER,
+    versions_boundary_of,
+    versions_boundary_path,
+)
+from holdfast.storage import ObjectStore
+
+KEPT_AT_LEAST = timedelta(days=7)
+"""How long a version stays at least after a newer one came."""
+CHECK_AFTER = KEPT_AT_LEAST / 4
+"""A writer whose commit takes longer looks at the boundary before it acknowledges."""
+
+
+class VersionsBoundary:
+    """The boundary of one table's versions."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def read(self) -> int:
+        """Return the boundary; 0 when there is none.
+
+        Raises:
+            UnavailableError, PermissionDeniedError: the store did not tell.
+        """
+        found = (versions_boundary_of(info.path) for info in self._store.list(BOUNDARY_FOLDER))
+        return max((number for number in found if number is not None), default=0)
+
+    def raise_to(self, through: int) -> None:
+        """Raise the boundary, durably; a lower number changes nothing.
+
+        Raises:
+            UnavailableError, PermissionDeniedError: it may or may not be raised.
+        """
+        if through > self.read():
+            self._store.put(versions_boundary_path(through), b"%d\n" % through)

@@ -1,0 +1,103 @@
+"""What `vacuum` takes of old versions: their manifests, and their records in a commit store.
+
+Only when told for how long versions are kept, and from the oldest on: a version goes when a
+newer one has stood for that long, so whoever reads it has been at it for longer. The newest
+stays whatever its age, and so does one that has a tag or that a pinned snapshot reads. What is
+there of branches is not known here, so such a table is refused.
+
+The order is the safety: finish what is decided and not in place, raise the boundary, durably,
+drop the records behind it, and only then delete manifests. A writer that slept through it and
+comes with an old name is refused by the commit store, or finds the boundary; see
+`holdfast.commits._boundary`. The files that only these versions showed are leftovers of their
+own kinds, taken after the manifests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from itertools import pairwise
+
+from holdfast.arbiter import RecordedDecisions
+from holdfast.commits._boundary import VersionsBoundary
+from holdfast.commits._history import unfinished
+from holdfast.errors import CorruptError, NotFoundError
+from holdfast.formats import VERSIONS_SERIES, version_name, version_of
+from holdfast.read._pins import read_pins
+from holdfast.storage import ObjectInfo, ObjectStore
+from holdfast.upkeep._leftovers import Ground
+
+TAGS_FOLDER = "_refs/tags"
+
+
+def find_versions(ground: Ground) -> Iterator[tuple[ObjectInfo, str]]:
+    """Manifests of versions that nobody keeps."""
+    for version in sorted(ground.going):
+        info = ground.objects.get(version_name(version).path)
+        if info is not None:
+            yield info, "a newer version came longer ago than versions are kept"
+
+
+def take_versions(ground: Ground, paths: Collection[str]) -> set[str]:
+    """Raise the boundary, drop the records behind it, delete the manifests; return what went."""
+    wanted = {version_of(path) for path in paths}
+    going = sorted(version for version in ground.going if version in wanted)
+    if not going:
+        return set()
+    through = going[-1]
+    _finish(ground, through)
+    VersionsBoundary(ground.store).raise_to(through)
+    if isinstance(ground.arbiter, RecordedDecisions):
+        ground.arbiter.accept(VERSIONS_SERIES, through)
+    gone = [version_name(version).path for version in going]
+    ground.store.delete(gone)
+    return set(gone)
+
+
+def _finish(ground: Ground, through: int) -> None:
+    """Put decided versions in place: what counts behind the boundary are the objects."""
+    there = (version_of(path) for path in ground.objects)
+    for version in unfinished(ground.records, (one for one in there if one is not None)):
+        if version <= through:
+            ground.arbiter.read(version_name(version))
+
+
+def versions_that_go(ground: Ground, listed: Mapping[int, ObjectInfo]) -> set[int]:
+    """Return the versions that nobody keeps.
+
+    Pins are read after it is known what would go, as `holdfast.read._pins` asks for.
+
+    Raises:
+        CorruptError: a tag or a pin cannot be read: keep everything.
+    """
+    if ground.keep_versions_for is None:
+        return set()
+    old: list[int] = []
+    for version, newer in pairwise(sorted(listed)):
+        if ground.age(listed[newer]) <= ground.keep_versions_for:
+            break
+        old.append(version)
+    if not old:
+        return set()
+    pins = read_pins(ground.store, ground.now)
+    if any(pin.record is None for pin in pins):
+        return set()
+    pinned = {pin.record.base_version for pin in pins if pin.record is not None}
+    return set(old) - pinned - tagged_versions(ground.store)
+
+
+def tagged_versions(store: ObjectStore) -> set[int]:
+    """Return the versions that have a tag.
+
+    Raises:
+        CorruptError: a tag cannot be read.
+    """
+    found: set[int] = set()
+    for info in store.list(TAGS_FOLDER):
+        try:
+            found.add(int(json.loads(store.get(info.path))["version"]))
+        except NotFoundError:  # removed meanwhile
+            continue
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptError("a tag cannot be read, so nothing goes", path=info.path) from error
+    return found
