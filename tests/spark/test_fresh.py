@@ -54,3 +54,13 @@ def test_a_load_that_cannot_be_fresh_is_refused(spark: SparkSession, lake: Lake)
     with pytest.raises(Exception, match="latest, flushed or base"):
         rows(spark, lake, freshness="newest")
     assert rows(spark, lake, versionAsOf=1) == []
+
+
+def test_a_search_finds_what_is_newer_than_the_base_table(spark: SparkSession, lake: Lake) -> None:
+    lake.table.create_index("note", "fts")
+    search = {"searchColumn": "note", "searchQuery": "log OR base", "searchLimit": 20}
+    for freshness in ("latest", "flushed", "base"):
+        found = rows(spark, lake, freshness=freshness, **search)
+        wanted = lake.table.search("note", "log OR base", limit=20, freshness=freshness)
+        assert in_order(found) == in_order(wanted.to_pylist())
+        assert ("log" in {part["note"] for part in found}) == (freshness == "latest")

@@ -42,6 +42,16 @@ def test_append_once(spark: Any, t: holdfast.spark.SparkTable, ids: Any) -> None
         t.append(spark.sql("SELECT 'x' id"))
 
 
+def test_a_relative_path_means_the_folder_of_the_caller(
+    spark: Any, t: holdfast.spark.SparkTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(t.uri).parent)  # Spark's Java was started somewhere else
+    relative = holdfast.spark.table(spark, Path(t.uri).name)
+    relative.append(spark.range(10))
+    assert relative.merge_into(spark.sql("SELECT 5L AS id, 'x' AS `a,b`"), on="id").updated == 1
+    assert (relative.uri, relative.df().count()) == (t.uri, 10)
+
+
 def test_frames_and_views_see_one_version(spark: Any, t: holdfast.spark.SparkTable) -> None:
     t.append(spark.sql("SELECT id, 'x' AS `a,b` FROM range(10)"))
     before = t.df()

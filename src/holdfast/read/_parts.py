@@ -72,7 +72,7 @@ def read_part(
         Other errors: as for `View.batches`.
     """
     try:
-        view = _open(part.record, store, address, options)
+        view = open_view(part.record, store, address, options)
         if part.fragments is None:
             yield from view.batches(columns, filter, fragments=())
         else:
@@ -83,9 +83,15 @@ def read_part(
         raise expired() from error
 
 
-def _open(
+def open_view(
     record: SnapshotRecord, store: ObjectStore, address: str, options: Mapping[str, str]
 ) -> View:
+    """Open a snapshot with the object store alone.
+
+    Raises:
+        NotFoundError: a file of the snapshot is gone.
+        UnavailableError: the store gave no answer.
+    """
     with reading(address):
         base = open_dataset(address, options or None, record.base_version)
     shards = tuple(_shard(shard, store) for shard in record.shards)

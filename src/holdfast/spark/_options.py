@@ -163,7 +163,7 @@ OPTIONS: tuple[Option, ...] = (
         parse=_freshness,
         help="How new rows must be: `latest` (default) reads what writers got acknowledged, "
         "`flushed` leaves out what is only in logs, `base` reads the base table alone. "
-        "A search and an older version read the base table.",
+        "An older version is of the base table alone.",
     ),
     Option(name="tag", use=Use.READ, parse=_text, help="Read the version that has this tag."),
     Option(

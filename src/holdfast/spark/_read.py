@@ -127,13 +127,13 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Pin the version and share its fragments out."""
         with self._place.opened() as table:
-            record = None if is_search(self._given) else fresh_record(table, self._given)
+            record = fresh_record(table, self._given)
             version = version_of(table, self._given) if record is None else record.base_version
             dataset = table.dataset(version)
             check_readable(self._schema, with_score(dataset.schema, self._given))
             self._check_filter(dataset)
             if is_search(self._given):
-                return [SearchPart(version)]
+                return [SearchPart(version, record if record and record.shards else None)]
             pieces = (
                 Piece(version, fragment.fragment_id, _bytes_of(fragment))
                 for fragment in dataset.get_fragments()

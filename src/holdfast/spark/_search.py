@@ -1,27 +1,41 @@
-"""A search as a DataFrame: one version, one task, the best rows with their `_score`."""
+"""A search as a DataFrame: one snapshot, one task, the best rows with their `_score`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from holdfast.errors import NotFoundError
+from holdfast.index._query import parse_query
 from holdfast.index._search import SCORE, search
+from holdfast.options import resolve
 from holdfast.spark._options import Given
 from holdfast.spark._place import Place
 from holdfast.spark._types import batches_for_spark
+from holdfast.storage import open_store
+
+if TYPE_CHECKING:
+    from holdfast.formats._snapshot import SnapshotRecord
 
 _LIMIT = 100
 
 
 @dataclass(frozen=True)
 class SearchPart(InputPartition):
-    """The one task of a search: Lance ranks over the whole table."""
+    """The one task of a search: rows are ranked over the whole table.
+
+    Attributes:
+        version: the version of the base table.
+        record: the snapshot, if rows that are newer than the base table are searched, too.
+    """
 
     version: int
+    record: SnapshotRecord | None = None
 
 
 def is_search(given: Given) -> bool:
@@ -42,14 +56,44 @@ def read_search(
     Raises:
         InvalidInputError: a malformed query, or no such column.
         NotFoundError: the version is not there any more.
+        SnapshotExpiredError: files of the snapshot are gone: load again.
     """
-    found = search(
-        place.plain(part.version),
+    columns = [name for name in schema.fieldNames() if name != SCORE]
+    found = (
+        _search_base(place, part.version, columns, given)
+        if part.record is None
+        else _search_all(place, part.record, columns, given)
+    )
+    yield from batches_for_spark(iter(found.select(schema.fieldNames()).to_batches()), schema)
+
+
+def _search_base(place: Place, version: int, columns: list[str], given: Given) -> pa.Table:
+    return search(
+        place.plain(version),
         place.uri,
         given.get("searchColumn"),
         given.get("searchQuery"),
         limit=given.get("searchLimit") or _LIMIT,
-        columns=[name for name in schema.fieldNames() if name != SCORE],
+        columns=columns,
         filter=given.get("filter"),
     )
-    yield from batches_for_spark(iter(found.select(schema.fieldNames()).to_batches()), schema)
+
+
+def _search_all(place: Place, record: SnapshotRecord, columns: list[str], given: Given) -> pa.Table:
+    from holdfast.read import _ranked  # noqa: PLC0415 - only if needed
+    from holdfast.read._parts import open_view  # noqa: PLC0415 - only if needed
+    from holdfast.read._reader import expired  # noqa: PLC0415 - only if needed
+
+    resolved = {key: resolve(key, value) for key, value in place.storage.items()}
+    column = given.get("searchColumn")
+    try:
+        return _ranked.search(
+            open_view(record, open_store(place.uri, place.storage), place.uri, resolved),
+            column,
+            parse_query(given.get("searchQuery"), column),
+            given.get("searchLimit") or _LIMIT,
+            columns=columns,
+            filter=given.get("filter"),
+        )
+    except NotFoundError as error:
+        raise expired() from error
