@@ -70,7 +70,9 @@ def test_keys_of_several_columns(rows: list[tuple[str, int]]) -> None:
 
 
 def test_equal_hashes_do_not_make_keys_equal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hashed, "hash_keys", lambda keys: np.zeros(len(keys), np.uint64))
+    monkeypatch.setattr(
+        hashed.KeyBytes, "hashes", lambda keys: np.zeros(len(keys.lengths), np.uint64)
+    )
     one = hashed.HashedKeys(pa.array(["a"]))
     assert one.holds(pa.array(["a", "b", "a", None])).tolist() == [True, False, True, False]
     with pytest.raises(ValueError, match="one hash"):
@@ -78,6 +80,34 @@ def test_equal_hashes_do_not_make_keys_equal(monkeypatch: pytest.MonkeyPatch) ->
     _, keys = find_newest([[pa.array(["a", "b"])]])  # falls back to Arrow's own table
     assert isinstance(keys, newest._Others)
     assert keys.holds([pa.array(["a", "c"])]).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("high", [0, 2**63, 2**64 - 2**32])
+def test_keys_that_want_one_place_get_others(monkeypatch: pytest.MonkeyPatch, high: int) -> None:
+    """Also beyond the end of the table, and for keys of differing and of one length."""
+    real = hashed.KeyBytes.hashes
+    low = np.uint64(2**20 - 1)
+    monkeypatch.setattr(
+        hashed.KeyBytes, "hashes", lambda keys: (real(keys) & low) | np.uint64(high)
+    )
+    for width in (0, 12):
+        names = [f"{n:0{width}d}" for n in range(300)]
+        old, new = pa.array(names[:200]), pa.array(names[100:250] + names[100:110])
+        (newer, older), keys = find_newest([[new], [old]])
+        assert isinstance(keys, newest._Bytes)
+        assert older.tolist() == [True] * 100 + [False] * 100
+        assert newer.tolist() == [False] * 10 + [True] * 150
+        assert keys.holds([pa.array(names)]).tolist() == [n < 250 for n in range(300)]
+
+
+def test_keys_of_other_lengths_than_the_set() -> None:
+    _, keys = find_newest([[pa.array(["ab", "cd"])]])
+    asked = ["ab", "abc", "a", "", "ab\0", "x" * 80, "cd"]
+    assert keys.holds([pa.array(asked)]).tolist() == [one in {"ab", "cd"} for one in asked]
+    assert keys.holds([pa.array(["abc", "cde"])]).tolist() == [False, False]
+    long = ["y" * 80, "z" * 80]
+    _, keys = find_newest([[pa.array(long)]])
+    assert keys.holds([pa.array([*long, "y" * 79, ""])]).tolist() == [True, True, False, False]
 
 
 def test_many_keys_of_text() -> None:

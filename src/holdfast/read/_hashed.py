@@ -1,8 +1,8 @@
-"""Keys of text or bytes in a set that whole batches are compared with at once, exactly.
+"""Keys of text or bytes: the newest row of each, and a set that whole batches are compared with.
 
-Each key has a 64-bit hash. Buckets hold the keys whose hashes begin alike; a row is in the
-set when a key of its bucket has its hash and is then found equal, byte for byte. So nothing
-depends on the hash being good, except speed.
+Each key has a 64-bit hash, and a place in a table: the first that was free, from where its hash
+points. A row has the key of a place when their hashes are equal and the keys are then found
+equal, byte for byte. So nothing depends on the hash being good, except speed.
 """
 
 from __future__ import annotations
@@ -10,96 +10,151 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from holdfast.formats._ragged import Ragged, variable
+from holdfast.formats._ragged import variable
 
 Hashes = npt.NDArray[np.uint64]
+Rows = npt.NDArray[np.int64] | npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 
 _WORD = 8
-_BITS_MORE = 3  # eight buckets per key
-_FEWEST_BITS, _MOST_BITS = 8, 26
+_BITS_MORE = 2  # of the places in the table, an eighth to a quarter is taken
+_FEWEST_BITS = 8
 _MIX = np.uint64(0xFF51AFD7ED558CCD)
 _SEED = np.uint64(0x9E3779B97F4A7C15)
+_FREE = -1
+_GRID_BYTES = 64  # keys of one length, up to this, are laid out in whole words
+
+
+class KeyBytes:
+    """The bytes of keys, eight at a time; nulls count as empty."""
+
+    def __init__(self, keys: pa.Array) -> None:
+        rows = variable(keys)
+        self.lengths = rows.lengths.astype(np.int64, copy=False)
+        self.longest = int(self.lengths.max(initial=0))
+        # One length for all is common, and spares arithmetic for each row.
+        self._even = self.longest == int(self.lengths.min(initial=self.longest))
+        self._grid: Hashes | None = None
+        if self._even and self.longest <= _GRID_BYTES:
+            self._grid = _grid(rows.flat, len(self.lengths), self.longest)
+            return
+        self._starts = rows.starts
+        padded = np.zeros(len(rows.flat) + _WORD, np.uint8)
+        padded[: len(rows.flat)] = rows.flat
+        # Every place in the bytes as the start of a word.
+        self._words: Hashes = np.ndarray((len(rows.flat) + 1,), "<u8", padded, strides=(1,))
+
+    def word(self, begin: int, rows: Rows | slice) -> Hashes:
+        """Return eight bytes of each row, zero where it has fewer."""
+        if self._grid is not None:
+            return self._grid[rows, begin // _WORD]
+        left = self.lengths[rows] - begin
+        inside = np.minimum(self._starts[rows] + begin, len(self._words) - 1)
+        cuts = np.clip(_WORD - left, 0, _WORD - 1).astype(np.uint64) * np.uint64(8)
+        return np.where(left > 0, (self._words[inside] << cuts) >> cuts, np.uint64(0))
+
+    def hashes(self) -> Hashes:
+        """Return a hash of each key."""
+        found = (self.lengths.astype(np.uint64) * _MIX) ^ _SEED
+        for begin in range(0, self.longest, _WORD):
+            if self._even:
+                found = _mixed(found, self.word(begin, slice(None)))
+            else:  # long keys may be few
+                some = np.flatnonzero(self.lengths > begin)
+                found[some] = _mixed(found[some], self.word(begin, some))
+        return found
+
+    def same(self, rows: Rows, other: KeyBytes, others: Rows) -> Mask:
+        """Tell pair by pair whether keys are equal."""
+        if self._grid is not None and other._grid is not None:
+            if self.longest != other.longest:
+                return np.zeros(len(rows), np.bool_)
+            alike = self._grid.take(rows, axis=0) == other._grid.take(others, axis=0)
+            return (
+                np.logical_and.reduce(list(alike.T))
+                if self.longest
+                else np.ones(len(rows), np.bool_)
+            )
+        equal: Mask = self.lengths[rows] == other.lengths[others]
+        for begin in range(0, min(self.longest, other.longest), _WORD):
+            equal &= self.word(begin, rows) == other.word(begin, others)
+        return equal
 
 
 class HashedKeys:
-    """A set of different keys, of text or bytes.
+    """The different keys among rows of text or bytes, the last row of each counting.
+
+    Args:
+        keys: without nulls.
+
+    Attributes:
+        last: of each row whether it is the last with its key.
 
     Raises:
-        ValueError: two of them have the same hash: use another kind of set.
+        ValueError: two keys have the same hash: use another kind of set.
     """
 
     def __init__(self, keys: pa.Array) -> None:
-        hashes = hash_keys(keys)
-        bits = len(keys).bit_length() + _BITS_MORE
-        self._shift = np.uint64(64 - min(max(bits, _FEWEST_BITS), _MOST_BITS))
-        buckets = self._bucket_of(hashes)
-        order = np.argsort(hashes)
-        self._hashes = hashes[order]
-        if (self._hashes[1:] == self._hashes[:-1]).any():
+        self._bytes = KeyBytes(keys)
+        self._hashes = self._bytes.hashes()
+        bits = max(len(keys).bit_length() + _BITS_MORE, _FEWEST_BITS)
+        self._shift, self._around = np.uint64(64 - bits), (1 << bits) - 1
+        self._owner = np.full(1 << bits, _FREE, np.int32)
+        place = self._fill()
+        rows = np.arange(len(keys))
+        owner = self._owner[place]
+        doubled = np.flatnonzero(owner != rows)
+        if not self._bytes.same(doubled, self._bytes, owner[doubled]).all():
             raise ValueError("two keys have one hash")
-        self._keys = keys.take(pa.array(order))
-        size = 1 << (64 - int(self._shift))
-        counts = np.bincount(buckets, minlength=size)
-        self._most = int(counts.max(initial=0))
-        self._starts = np.zeros(size + 1, np.int32)
-        np.cumsum(counts, out=self._starts[1:])
+        self._owner[place] = rows  # of equal keys the last assignment stays
+        self.last: Mask = self._owner[place] == rows
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self.last))
+
+    def _fill(self) -> Rows:
+        """Give each key a place; return the place of each row."""
+        place = (self._hashes >> self._shift).astype(np.int64)
+        left = np.arange(len(place))
+        while len(left):
+            at = place[left]
+            free = self._owner[at] == _FREE
+            self._owner[at[free]] = left[free]
+            other = self._hashes[self._owner[at]] != self._hashes[left]
+            left = left[other]
+            place[left] = (place[left] + 1) & self._around
+        return place
 
     def holds(self, values: pa.Array) -> Mask:
-        """Tell of each key whether it is in the set."""
+        """Tell of each key whether it is in the set; a null never is."""
+        given = KeyBytes(values)
+        hashes = given.hashes()
+        place = (hashes >> self._shift).astype(np.int64)
+        owner = self._owner[place]
+        rows = np.flatnonzero(owner != _FREE)
         found = np.zeros(len(values), np.bool_)
-        hashes = hash_keys(values)
-        buckets = self._bucket_of(hashes)
-        at, ends = self._starts[buckets], self._starts[buckets + 1]
-        rows = np.flatnonzero(at < ends)
-        for _ in range(self._most):
-            if not len(rows):
-                break
-            same = self._hashes[at[rows]] == hashes[rows]
-            self._compare(values, rows[same], at, found)
+        while len(rows):
+            same = self._hashes[owner[rows]] == hashes[rows]
+            some = rows[same]
+            found[some] = given.same(some, self._bytes, owner[some])
             rows = rows[~same]
-            at[rows] += 1
-            rows = rows[at[rows] < ends[rows]]
+            place[rows] = (place[rows] + 1) & self._around
+            owner[rows] = self._owner[place[rows]]
+            rows = rows[owner[rows] != _FREE]
+        if values.null_count:
+            found &= values.is_valid().to_numpy(zero_copy_only=False)
         return found
 
-    def _compare(
-        self, values: pa.Array, rows: npt.NDArray[np.int64], at: npt.NDArray[np.int32], found: Mask
-    ) -> None:
-        if not len(rows):
-            return
-        ours = self._keys.take(pa.array(at[rows]))
-        theirs = values.take(pa.array(rows))
-        equal = pc.fill_null(pc.equal(ours, theirs), False)
-        found[rows] = equal.to_numpy(zero_copy_only=False)
 
-    def _bucket_of(self, hashes: Hashes) -> npt.NDArray[np.int64]:
-        return (hashes >> self._shift).astype(np.int64)
+def _grid(flat: npt.NDArray[np.uint8], rows: int, length: int) -> Hashes:
+    """Return keys of one length as rows of whole words, zeros behind them."""
+    words = -(-length // _WORD)
+    padded = np.zeros((rows, words * _WORD), np.uint8)
+    padded[:, :length] = flat.reshape(rows, length)
+    return padded.view("<u8")
 
 
-def hash_keys(keys: pa.Array) -> Hashes:
-    """Return a hash of each key, eight bytes at a time; nulls count as empty."""
-    rows = variable(keys)
-    return _hash(rows, rows.lengths.astype(np.int64))
-
-
-def _hash(rows: Ragged, lengths: npt.NDArray[np.int64]) -> Hashes:
-    found = (lengths.astype(np.uint64) * _MIX) ^ _SEED
-    longest = int(lengths.max(initial=0))
-    if not longest:
-        return found
-    padded = np.zeros(len(rows.flat) + _WORD, np.uint8)
-    padded[: len(rows.flat)] = rows.flat
-    # Every place in the bytes as the start of a word.
-    words = np.ndarray((len(rows.flat) + 1,), "<u8", padded, strides=(1,))
-    starts = rows.starts
-    short = int(lengths.min()) < longest
-    for begin in range(0, longest, _WORD):
-        some = np.flatnonzero(lengths > begin) if short else slice(None)
-        left = lengths[some] - begin
-        word = words[starts[some] + begin]
-        cut = np.clip(_WORD - left, 0, _WORD - 1).astype(np.uint64) * np.uint64(8)
-        mixed = (found[some] ^ ((word << cut) >> cut)) * _MIX
-        found[some] = mixed ^ (mixed >> np.uint64(33))
-    return found
+def _mixed(found: Hashes, word: Hashes) -> Hashes:
+    mixed = (found ^ word) * _MIX
+    return mixed ^ (mixed >> np.uint64(33))

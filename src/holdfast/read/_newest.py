@@ -119,19 +119,17 @@ def _newest_sorted(levels: Sequence[Numbers]) -> tuple[list[Mask], KeySet]:
 def _newest_others(levels: Sequence[pa.Array]) -> tuple[list[Mask], KeySet]:
     # Oldest first, so that the last of equal keys is the newest.
     joined = pa.chunked_array(levels[::-1]).combine_chunks()
+    sizes = [len(one) for one in levels[::-1]]
+    if not joined.null_count and any(fits(joined.type) for fits in _TEXTS):
+        with contextlib.suppress(ValueError):
+            found = HashedKeys(joined)
+            return _split(found.last, sizes)[::-1], _Bytes(found)
     encoded = joined.dictionary_encode(null_encoding="encode")
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     last = np.zeros(len(encoded.dictionary), np.int64)
     last[codes] = np.arange(len(codes))  # of equal codes the last assignment stays
     kept = _marked(last, len(codes))
-    return _split(kept, [len(one) for one in levels[::-1]])[::-1], _set_of(encoded.dictionary)
-
-
-def _set_of(keys: pa.Array) -> KeySet:
-    if any(fits(keys.type) for fits in _TEXTS):
-        with contextlib.suppress(ValueError):
-            return _Bytes(keys)
-    return _Others(keys)
+    return _split(kept, sizes)[::-1], _Others(encoded.dictionary)
 
 
 def _marked(places: npt.NDArray[np.int64], size: int) -> Mask:
@@ -172,12 +170,11 @@ class _Masking(ABC):
 class _Bytes(_Masking):
     """Text or bytes, and keys of several columns."""
 
-    def __init__(self, keys: pa.Array) -> None:
-        self._size = len(keys)
-        self._keys = HashedKeys(keys)
+    def __init__(self, keys: HashedKeys) -> None:
+        self._keys = keys
 
     def __len__(self) -> int:
-        return self._size
+        return len(self._keys)
 
     def holds(self, columns: Sequence[pa.Array]) -> Mask:
         return self._keys.holds(key_values(columns))
