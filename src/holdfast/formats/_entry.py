@@ -49,6 +49,8 @@ _STAMP = re.compile(rb"(hf-[0-9a-f]{32})/([0-9]{20})/([0-9]{20})/([0-9a-f]{16})"
 _BLANK = b"hf-" + b"0" * 32 + b"/" + b"0" * 20 + b"/" + b"0" * 20 + b"/" + b"0" * 16
 _HEAD = struct.Struct("<Ii")
 _CONTINUED = 0xFFFFFFFF
+_PERHAPS_COMPRESSED = 8192  # a smaller entry rarely is, and is read where it lies
+_ONE_THREAD = ipc.IpcReadOptions(use_threads=False)
 _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _BROKEN = (pa.ArrowException, EOFError, OSError, ValueError, LookupError, struct.error)
 
@@ -389,6 +391,8 @@ def _decode(body: bytes, shard_id: str, position: int) -> Entry:
 
 def _read_batches(body: bytes, start: int, head: _Head) -> tuple[pa.RecordBatch, ...] | None:
     """Return the batches that follow the schema, without copying; None if they do not end well."""
+    if len(body) > _PERHAPS_COMPRESSED:
+        return _read_stream(body, head)
     source = pa.BufferReader(body)
     source.seek(start)
     found = []
@@ -401,7 +405,7 @@ def _read_batches(body: bytes, start: int, head: _Head) -> tuple[pa.RecordBatch,
 
 
 def _read_stream(body: bytes, head: _Head) -> tuple[pa.RecordBatch, ...] | None:
-    """Return the batches of a stream with dictionaries, which only its reader understands."""
+    """Return the batches of a stream by its own reader: it alone understands dictionaries."""
     read = _read_all(body)
     if read is None or len(read[1]) != head.batches:
         return None
@@ -411,9 +415,13 @@ def _read_stream(body: bytes, head: _Head) -> tuple[pa.RecordBatch, ...] | None:
 
 
 def _read_all(body: bytes) -> tuple[Mapping[bytes, bytes], tuple[pa.RecordBatch, ...]] | None:
-    """Return metadata and batches of a whole stream; None if its end is missing."""
-    source = pa.BufferReader(body)
-    with ipc.open_stream(source) as reader:
+    """Return metadata and batches of a whole stream; None if its end is missing.
+
+    What is decompressed goes into memory of the system's allocator: replayed rows stay for long,
+    and Arrow's own would fetch, and clear, far more than it needs.
+    """
+    source, pool = pa.BufferReader(body), pa.system_memory_pool()
+    with ipc.open_stream(source, options=_ONE_THREAD, memory_pool=pool) as reader:
         metadata: Mapping[bytes, bytes] = reader.schema.metadata or {}
         batches = tuple(reader)
     whole = body.endswith(_END) and source.tell() == len(body)

@@ -106,6 +106,7 @@ class MemTable:
         *,
         size: int | None = None,
         puts: int = 1,
+        index: bool = True,
     ) -> None:
         """Add the rows of one log entry; readers see all of them or none.
 
@@ -114,6 +115,7 @@ class MemTable:
             position: where the log has them.
             size: how many bytes they have, if that is known.
             puts: as how many batches they count.
+            index: index keys when many rows wait for it; otherwise a read does, or a later call.
         """
         if size is None:
             size = sum(int(batch.nbytes) for batch in batches)
@@ -129,7 +131,7 @@ class MemTable:
             self.last_position = position
             self._positions.append(position)
             self._ends.append(self.row_count)
-            if self._waiting_rows > self._deferred_rows:
+            if index and self._waiting_rows > self._deferred_rows:
                 self._catch_up()
 
     def catch_up(self) -> None:

@@ -420,7 +420,7 @@ class Engine(Handle):
             behind |= entry.generation is not None and entry.generation < tables.active.generation
             size = sum(int(batch.nbytes) for batch in batches)
             self._budget.add(size)
-            tables.add(batches, entry.position, size)
+            tables.add_replayed(batches, entry.position, size)
             entries, rows = entries + 1, rows + entry.rows
         if tables.full():
             self._freeze()

@@ -160,6 +160,8 @@ def fitted(batch: pa.RecordBatch, base: Base) -> pa.RecordBatch:
     Raises:
         CorruptError: a key column is missing, or a column has a type that does not fit.
     """
+    if batch.schema.equals(base.log_schema, check_metadata=True):
+        return relabelled(batch, base.storage_schema)
     by_id = {
         (field.metadata or {}).get(FIELD_ID): index
         for index, field in enumerate(batch.schema)

@@ -73,6 +73,11 @@ class Tables:
             self.active.catch_up()
             self._indexed = now
 
+    def add_replayed(self, batches: Sequence[pa.RecordBatch], position: int, size: int) -> None:
+        """Add the rows of an entry while a shard is opened; the first read indexes them."""
+        self._active.size += size
+        self.active.add(batches, position, size=size, puts=len(batches), index=False)
+
     def has_room(self, rows: int) -> bool:
         """Tell whether so many rows more fit into the active one; an empty one takes any."""
         table, limits = self.active, self._settings
