@@ -15,6 +15,7 @@ from lance.fragment import write_fragments
 
 import holdfast
 from commits.table_worker import Place, rows
+from holdfast.commits._queue import Queue
 from holdfast.commits._versions import Versions
 from holdfast.errors import CommitUnknownError, UnavailableError
 from holdfast.formats._append import Base
@@ -137,6 +138,7 @@ def test_other_writers_are_faster_again_and_again(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, rival = place.create(), place.open()
+    rival._appender._queue = Queue(rival._store, longest_wait_seconds=0)  # it is not its turn
     decide = Versions._decide
     left = iter(range(100, 105))
 
