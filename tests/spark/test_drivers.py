@@ -22,6 +22,8 @@ from spark.conftest import importable_by_workers
 from spark.faulty_source import await_file
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     Popen = subprocess.Popen[str]
 
 Ids = Callable[..., Counter[int]]
@@ -61,7 +63,7 @@ def kill_group(driver: Popen) -> None:
 
 @pytest.mark.requirement("C7", "C8")
 def test_a_driver_killed_before_its_commit_leaves_nothing_and_its_rerun_applies_once(
-    uri: str, ids: Ids, tmp_path: Path
+    spark: SparkSession, uri: str, ids: Ids, tmp_path: Path
 ) -> None:
     driver = start("append", "local[2]", uri, f"hold-commit:{tmp_path}", "1")
     try:
@@ -70,9 +72,10 @@ def test_a_driver_killed_before_its_commit_leaves_nothing_and_its_rerun_applies_
         kill_group(driver)
     assert ids(uri) == Counter()
     assert len(list(Path(uri, "data").iterdir())) == 4, "all rows were written"
-    (tmp_path / "go").touch()
-    run("append", "local[2]", uri, "", "1")
-    assert ids(uri) == Counter(range(100))
+    for _ in range(2):  # submitted again, by another driver, and once more
+        writer = spark.range(0, 100, numPartitions=4).write.format("holdfast").mode("append")
+        writer.option("txnAppId", "job").option("txnVersion", "1").save(uri)
+        assert ids(uri) == Counter(range(100))
 
 
 @pytest.mark.requirement("C7")

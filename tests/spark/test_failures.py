@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 Ids = Callable[..., Counter[int]]
 
 
-def save(spark: SparkSession, uri: str, fault: str, numbers: range = range(100)) -> None:
-    frame = spark.range(numbers.start, numbers.stop, numPartitions=4)
+def save(
+    spark: SparkSession, uri: str, fault: str, numbers: range = range(100), tasks: int = 4
+) -> None:
+    frame = spark.range(numbers.start, numbers.stop, numPartitions=tasks)
     frame.write.format("faulty").mode("append").option("fault", fault).save(uri)
 
 
@@ -45,7 +47,7 @@ def test_a_task_that_always_fails_leaves_the_table_as_it_was(
 ) -> None:
     save(spark, uri, "")
     with pytest.raises(Exception, match="after the files were written"):
-        save(spark, uri, "raise-always", range(100, 200))
+        save(spark, uri, "raise-always", range(100, 200), tasks=2)
     assert ids(uri) == Counter(range(100))
 
 
