@@ -53,6 +53,7 @@ from holdfast.storage import ObjectStore, open_store
 from holdfast.txn import TxnLike, parse_txn
 from holdfast.upkeep._vacuum import GRACE, VacuumResult, vacuum_store
 from holdfast.upkeep._verbs import UpkeepVerbs
+from holdfast.upkeep._waiting import guard_of
 from holdfast.wal._shards import accept_shards
 from holdfast.wal._verbs import LogVerbs
 
@@ -128,11 +129,20 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
         """Return the columns of the newest version."""
         return self.dataset().schema
 
-    def dataset(self, version: int | None = None) -> lance.LanceDataset:
+    def dataset(self, version: int | None = None, *, over_log: bool = False) -> lance.LanceDataset:
         """Return a pylance dataset, the newest or of one version; its commits are decided.
 
         Use it for everything pylance can do. Do not pickle it: a dataset loses its hook on
         the way to another process. Send this table instead.
+
+        Warning:
+            Rows that wait in the table's log win over what is changed here once they are
+            merged. So `update` and `merge_insert` of a table with a key are refused while any
+            wait; Lance then reports a commit whose result is unknown, and the log says why.
+
+        Args:
+            version: which one; the newest unless told.
+            over_log: change keyed rows although some wait; if no key is in both, say.
 
         Raises:
             NotFoundError: there is no such version.
@@ -140,7 +150,8 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
             CommitStoreRegressedError, ForeignVersionError, CorruptError: the newest version is
                 not the one that was decided.
         """
-        live = LongLived(self._versions, self._resolved)
+        guard = None if over_log else guard_of(self._log_ground())
+        live = LongLived(self._versions, self._resolved, guard)
         hook: Any = live
         with live.settled():
             return opened(hook, version)

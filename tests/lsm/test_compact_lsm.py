@@ -166,11 +166,11 @@ def test_whatever_others_commit_while_a_merge_is_computed_the_rows_are_exact(
         table.append([{"k": 20, "v": "base"}])
     elif between == "update":
         same = pa.table({"k": [1], "v": ["base2"]}, schema=table.schema)
-        table.dataset().merge_insert("k").when_matched_update_all().execute(same)
+        table.dataset(over_log=True).merge_insert("k").when_matched_update_all().execute(same)
     elif between == "delete":
         table.dataset().delete("k = 1")
     elif between == "other":
-        table.dataset().merge_insert("k").when_matched_update_all().execute(other)
+        table.dataset(over_log=True).merge_insert("k").when_matched_update_all().execute(other)
         expected[4] = "other"
     elif between == "compact":
         table.append([{"k": 30, "v": "base"}])

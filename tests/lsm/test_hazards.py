@@ -21,6 +21,7 @@ from lsm.tables import (
     merged_of,
     new_shard,
     pending_of,
+    rows_of,
 )
 
 pytestmark = [pytest.mark.requirement("W13"), pytest.mark.requirement("L10")]
@@ -88,3 +89,26 @@ def test_b5_a_torn_entry_is_an_error_and_nothing_is_flushed_past_it(table: Any) 
         table.flush_log(shard)
     assert pending_of(table, shard) == []
     assert merged_of(table) == {}
+
+
+def test_an_update_by_lance_itself_is_refused_while_rows_wait(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The row that waits would win over it, once it is merged."""
+    table = make_table(tmp_path / "t", [{"k": 1, "v": "base"}, {"k": 2, "v": "base"}])
+    with table.claim_writer(new_shard()) as writer:
+        writer.put([{"k": 1, "v": "waits"}])
+        newer = pa.table({"k": [1], "v": ["newer"]}, schema=table.schema)
+        for change in (
+            lambda: table.dataset().update({"v": "'newer'"}, where="k = 1"),
+            lambda: table.dataset().merge_insert("k").when_matched_update_all().execute(newer),
+        ):
+            with pytest.raises(OSError, match="unknown"):
+                change()
+        assert "rows wait in the table's log" in caplog.text
+        assert rows_of(table) == {1: "base", 2: "base"}
+        table.append([{"k": 3, "v": "new"}])  # changes no row
+        table.dataset(over_log=True).update({"v": "'over'"}, where="k = 2")
+    table.compact_lsm()
+    table.dataset().update({"v": "'newer'"}, where="k = 1")
+    assert rows_of(table) == {1: "newer", 2: "over", 3: "new"}

@@ -122,7 +122,8 @@ class Lake:
         kept = rows.filter(pa.compute.invert(rows[TOMBSTONE])).drop_columns([TOMBSTONE])
         marker = [CompactedSsTable(shard, generation)]
         if gone.num_rows:
-            merge = self.table.dataset().merge_insert(list(self.key)).when_matched_delete()
+            stock = self.table.dataset(over_log=True)
+            merge = stock.merge_insert(list(self.key)).when_matched_delete()
             merge.execute(gone)
         merge = self.table.dataset().merge_insert(list(self.key)).when_matched_update_all()
         merge.when_not_matched_insert_all().mark_sstables_as_compacted(marker).execute(kept)

@@ -76,7 +76,7 @@ def test_what_tasks_computed_too_late_changes_nothing(spark: Any, tmp_path: Path
     assert current is not None
     waiting = SparkBase(spark, table, {}, None).begin(shard, current.sstables)
     assert waiting is not None
-    same = table.dataset().merge_insert("k").when_matched_update_all()
+    same = table.dataset(over_log=True).merge_insert("k").when_matched_update_all()
     same.execute([{"k": 1, "v": "base2"}])
     assert waiting.commit() is None
     table.compact_lsm()

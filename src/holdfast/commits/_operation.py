@@ -62,9 +62,18 @@ class Stationary(dict[str, str]):
 
 
 class LongLived:
-    """The hook of a dataset handle that a user keeps: every commit of it is decided."""
+    """The hook of a dataset handle that a user keeps: every commit of it is decided.
 
-    def __init__(self, versions: Versions, options: Mapping[str, str]) -> None:
+    Args:
+        versions: the versions of the table.
+        options: storage options with their values.
+        guard: may refuse the manifest that is about to be decided.
+    """
+
+    def __init__(
+        self, versions: Versions, options: Mapping[str, str], guard: Edit | None = None
+    ) -> None:
+        self._guard = guard
         self._versions = versions
         self._options = Stationary(options)
         self._trouble: HoldfastError | None = None  # why Lance was told nothing of a version
@@ -82,7 +91,7 @@ class LongLived:
     def create_table_version(self, request: Mapping[str, Any]) -> dict[str, object]:
         """Decide one version."""
         # Nobody knows when this commit began: the handle may be years old.
-        return self._versions.create(request, begun=LONG_AGO)
+        return self._versions.create(request, edit=self._guard, begun=LONG_AGO)
 
     def list_table_versions(self, _request: object) -> dict[str, object]:
         """Return the newest decided version."""

@@ -7,10 +7,17 @@ that are put after the look are not seen by it.
 
 from __future__ import annotations
 
+import logging
+
+from holdfast.commits._history import transaction_of
+from holdfast.commits._versions import Edit
 from holdfast.errors import ConflictError
 from holdfast.formats._keys import key_columns
-from holdfast.formats._mem_wal_details import MEM_WAL_INDEX
+from holdfast.formats._mem_wal_details import MEM_WAL_INDEX, read_details
+from holdfast.formats._transaction import VersionFacts
 from holdfast.upkeep._ground import LogGround
+
+log = logging.getLogger("holdfast.upkeep")
 
 _SHOWN = 3
 
@@ -56,3 +63,27 @@ def refuse_waiting(ground: LogGround) -> None:
             shards=", ".join(found[:_SHOWN]),
             waiting=len(found),
         )
+
+
+def guard_of(ground: LogGround) -> Edit:
+    """Return what refuses an update of keyed rows by Lance itself while rows wait.
+
+    One that merges generations, and says so by the marker, is what they wait for.
+    """
+
+    def check(manifest: bytes) -> bytes:
+        details = read_details(manifest)
+        if details is None:
+            return manifest
+        transaction = transaction_of(ground.store, VersionFacts(manifest))
+        if transaction is None or transaction.operation != "Update":
+            return manifest
+        if dict(details.compacted) == ground.merged(ground.dataset()):
+            try:
+                refuse_waiting(ground)
+            except ConflictError as error:
+                log.warning("an update was refused: %s", error)  # Lance tells less
+                raise
+        return manifest
+
+    return check
