@@ -248,7 +248,7 @@ def bench_open(label: str, place: Place, counts: list[int]) -> None:
     preparing = LocalStore(Path(uri), fsync=False) if local else store
 
     def stock(shard: str, count: int) -> object:
-        return dataset.mem_wal_writer(shard, max_memtable_batches=2 * count + 1000)
+        return dataset.mem_wal_writer(shard, max_memtable_batches=max(8000, 2 * count))
 
     def ours(shard: str, count: int) -> None:
         with WalAppender.claim(store, arbiter, shard) as appender:
@@ -264,7 +264,7 @@ def bench_open(label: str, place: Place, counts: list[int]) -> None:
         times: dict[str, list[float]] = {name: [] for name in steps}
         requests: dict[str, int] = {}
         shard = ""
-        for number in range(1 if count * place.latency > 10 else 7):
+        for number in range(1 if count * place.latency > 10 else 3 if count > 1000 else 7):
             for name in list(steps)[:: 1 if number % 2 else -1]:
                 if not shard or count <= 10:  # each open adds a fence, and few entries show it
                     shard = str(uuid.uuid4())
