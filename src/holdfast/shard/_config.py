@@ -60,8 +60,8 @@ class ShardWriterConfig:
             1 GiB. Without MemTables it bounds the rows that wait for the log.
         index_configs: how columns are searched in memory; as the table's maintained indexes
             say, unless told.
-        sync_indexed_write: index rows before they are acknowledged; True unless told. With
-            False, a read may have to do it.
+        sync_indexed_write: index keys as rows come, some 4,000 at a time; True unless told. A
+            read always indexes what waits, so acknowledged rows are found either way.
         async_index_buffer_rows: how many rows may wait for indexes then; 10,000.
         async_index_interval: how long; 1 s.
     """
