@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 HEAVY = {
     "greenlet",
@@ -34,3 +35,17 @@ def test_import_holdfast_loads_nothing_heavy() -> None:
     answer = json.loads(done.stdout)
     print(f"import holdfast took {answer['seconds'] * 1000:.0f} ms")
     assert HEAVY & {module.split(".")[0] for module in answer["modules"]} == set()
+
+
+def test_creating_and_appending_load_none_of_lances_generated_client(tmp_path: Path) -> None:
+    program = (
+        "import sys, holdfast, pyarrow as pa\n"
+        f"table = holdfast.create_table({str(tmp_path / 't')!r}, pa.schema([('id', pa.int64())]))\n"
+        "table.append([{'id': 1}])\n"
+        "assert table.dataset().count_rows() == 1\n"
+        "print([name for name in sys.modules if name.startswith('lance_namespace')])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True, timeout=120
+    )
+    assert done.stdout.strip() == "[]"
