@@ -50,9 +50,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batches", type=int, default=10, help="micro-batches of the stream")
+    parser.add_argument("--config", action="append", default=[], help="KEY=VALUE, for Spark")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
-    spark = holdfast.spark.session("local[2]", config={"spark.driver.memory": "4g"})
+    config = {"spark.driver.memory": "4g", **dict(one.split("=", 1) for one in given.config)}
+    spark = holdfast.spark.session("local[2]", config=config)
     try:
         Bench(spark, folder, given.rows, given.rounds).run(given.batches)
     finally:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import multiprocessing
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import forkserver
+from multiprocessing import connection, forkserver
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 FORKS = multiprocessing.get_context("forkserver")
+# To start a process asks for the ends of all others. An end is told once: of two who ask at the
+# same time, one is told 255.
+_ASKING = threading.Lock()
 
 
 @contextmanager
@@ -31,7 +35,10 @@ def forking(preloaded: Sequence[str]) -> Iterator[None]:
 def run_to_its_end(target: Callable[..., object], *args: object) -> int:
     """Run one process and return its exit code (negative: the signal)."""
     process = FORKS.Process(target=target, args=args)
-    process.start()
-    process.join(60)
+    with _ASKING:
+        process.start()
+    connection.wait([process.sentinel], 60)
+    with _ASKING:
+        process.join(0)
     assert process.exitcode is not None, "the process hangs"
     return process.exitcode

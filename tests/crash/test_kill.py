@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
@@ -18,25 +17,27 @@ from pathlib import Path
 import pytest
 
 import servers
+from crash.forks import forking, run_to_its_end
 from crash.worker import Run, make_arbiter, work
 from holdfast.arbiter import SupportsSetUp, connect_commit_store
 from holdfast.testing import CountedIds, FaultyS3Process
 from model.decide_scenarios import marks_of, name_of
 
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["crash.worker", "psycopg", "sqlalchemy.dialects.postgresql.psycopg"])
+PRELOADED = ["crash.worker", "psycopg", "sqlalchemy.dialects.postgresql.psycopg"]
 
 
 Point = tuple[int, bool]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def fork_server() -> Iterator[None]:
+    with forking(PRELOADED):
+        yield
+
+
 def run_process(run: Run) -> int:
     """Run one process to its end and return its exit code (negative: the signal)."""
-    process = FORKS.Process(target=work, args=(run,))
-    process.start()
-    process.join(60)
-    assert process.exitcode is not None, "the process hangs"
-    return process.exitcode
+    return run_to_its_end(work, run)
 
 
 def count_calls(run: Run, folder: Path) -> int:

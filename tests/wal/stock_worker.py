@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from typing import Any
 
@@ -30,35 +31,44 @@ def log_batch(uri: str, *ids: int, deleted: bool = False) -> pa.RecordBatch:
     return pa.record_batch([*arrays, pa.array([deleted] * len(ids))], schema=schema)
 
 
+def goes_on(until: float, has_won: bool) -> bool:
+    """Whoever has won nothing yet goes on when the others have ended."""
+    return time.monotonic() < (until if has_won else until + 40)
+
+
 def ours(uri: str, shard: str, first: int, seconds: float, told: Any) -> None:
     """Claim the shard again and again, append until fenced, and report what was acknowledged."""
     opened = open_table(uri)
     store, arbiter = opened._store, opened._arbiter
-    number, until, fencings = first, time.monotonic() + seconds, 0
-    while time.monotonic() < until:
+    number, acknowledged, fencings = first, first, 0
+    until = time.monotonic() + seconds
+    while goes_on(until, acknowledged > first):
         try:
             with WalAppender.claim(store, arbiter, shard) as appender:
                 for _ in range(15):
                     number += 1
                     appender.append(log_batch(uri, number))
-                    told.put(("acknowledged", number))
+                    told.put(("acknowledged", acknowledged := number))
                     time.sleep(0.01)
         except HoldfastError:
             fencings += 1
+            time.sleep(random.uniform(0, 0.1))  # or the faster ones let nobody in
     told.put(("fenced", fencings))
 
 
 def stock(uri: str, shard: str, first: int, seconds: float, told: Any) -> None:
     """The same with stock's own writer."""
-    number, until, fencings = first, time.monotonic() + seconds, 0
-    while time.monotonic() < until:
+    number, acknowledged, fencings = first, first, 0
+    until = time.monotonic() + seconds
+    while goes_on(until, acknowledged > first):
         try:
             writer = lance.dataset(uri).mem_wal_writer(shard, max_wal_flush_interval_ms=5)
             for _ in range(15):
                 number += 1
                 writer.put(table(number))
-                told.put(("acknowledged", number))
+                told.put(("acknowledged", acknowledged := number))
                 time.sleep(0.01)
         except OSError:
             fencings += 1
+            time.sleep(random.uniform(0, 0.1))  # or the faster ones let nobody in
     told.put(("fenced", fencings))
