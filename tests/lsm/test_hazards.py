@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,7 @@ def test_an_update_by_lance_itself_is_refused_while_rows_wait(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The row that waits would win over it, once it is merged."""
+    caplog.set_level(logging.WARNING, "holdfast")
     table = make_table(tmp_path / "t", [{"k": 1, "v": "base"}, {"k": 2, "v": "base"}])
     with table.claim_writer(new_shard()) as writer:
         writer.put([{"k": 1, "v": "waits"}])

@@ -41,8 +41,8 @@ SCENARIOS = [
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> None:
-    logging.getLogger("holdfast").setLevel(logging.CRITICAL)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "holdfast")  # until the test ends
 
 
 @pytest.mark.requirement("L1", "L2", "L3", "L5", "L6", "L10", "L11", "L12", "C6")
