@@ -30,7 +30,7 @@ from holdfast.formats import (
 from holdfast.storage import LocalStore
 
 SAFE = string.ascii_letters + string.digits + "._=+-/"
-ROOT = "/some/root/table"
+ROOT = "/lake/table"
 U64_MAX = 2**64 - 1
 
 BAD_PARTS = [

@@ -27,7 +27,7 @@ from holdfast.formats._protobuf import (
     message_classes,
     read_section,
 )
-from holdfast.formats._transaction import FragmentEntry, transaction_path
+from holdfast.formats._transaction import APPENDED, FragmentEntry, transaction_path
 
 _FLAG_DELETIONS = 1
 _FLAG_V2_FILES = 4
@@ -37,22 +37,8 @@ _NANOS = 1_000_000_000
 _SETTINGS = "lance."  # config entries that tell Lance what to do at a commit: clean up, say
 
 _MESSAGES: Described = {
-    "Time": (("seconds", 1, "int64"), ("nanos", 2, "int32")),
+    **APPENDED,
     "Words": (("first", 1, "string"), ("second", 2, "string")),
-    "DataFile": (
-        ("path", 1, "string"),
-        ("fields", 2, "*int32"),
-        ("column_indices", 3, "*int32"),
-        ("file_major_version", 4, "uint32"),
-        ("file_minor_version", 5, "uint32"),
-        ("file_size_bytes", 6, "uint64"),
-    ),
-    "DataFragment": (
-        ("id", 1, "uint64"),
-        ("files", 2, "*<DataFile"),
-        ("physical_rows", 4, "uint64"),
-    ),
-    "Append": (("fragments", 1, "*<DataFragment"),),
     "Transaction": (
         ("read_version", 1, "uint64"),
         ("uuid", 2, "string"),

@@ -56,13 +56,8 @@ _OPERATIONS = (
 _FIRST_OPERATION = 100
 _DESCRIBED = frozenset({"Append", "Delete", "Rewrite", "Update"})
 
-_MESSAGES: Described = {
+APPENDED: Described = {
     "Time": (("seconds", 1, "int64"), ("nanos", 2, "int32")),
-    "Field": (
-        ("id", 3, "int32"),
-        ("parent_id", 4, "int32"),
-        ("nullable", 6, "bool"),
-    ),
     "DataFile": (
         ("path", 1, "string"),
         ("fields", 2, "*int32"),
@@ -79,6 +74,17 @@ _MESSAGES: Described = {
         ("deletion_file", 3, "<DeletionFile"),
         ("physical_rows", 4, "uint64"),
     ),
+    "Append": (("fragments", 1, "*<DataFragment"),),
+}
+"""What manifests and the transactions of appends have in common."""
+
+_MESSAGES: Described = {
+    **APPENDED,
+    "Field": (
+        ("id", 3, "int32"),
+        ("parent_id", 4, "int32"),
+        ("nullable", 6, "bool"),
+    ),
     "Manifest": (
         ("fields", 1, "*<Field"),
         ("fragments", 2, "*<DataFragment"),
@@ -87,7 +93,6 @@ _MESSAGES: Described = {
         ("transaction_file", 12, "string"),
         ("transaction_section", 23, "uint64"),
     ),
-    "Append": (("fragments", 1, "*<DataFragment"),),
     "Delete": (
         ("updated_fragments", 1, "*<DataFragment"),
         ("deleted_fragment_ids", 2, "*uint64"),

@@ -239,62 +239,80 @@ def flush_log(
     if rows < 1:
         raise InvalidInputError("rows_per_generation is at least 1", rows_per_generation=rows)
     begun = ground.clock.elapsed()
-    base = ground.base(ground.dataset())
-    manifests = ground.manifests(shard_id)
-    busy: list[str] = []
-
-    def write(generation: int, part: Part) -> SsTable:
-        table = _newest(part.entries, base)
-        return ground.sstables.write(base, shard_id, generation, table)
-
-    owner: int | None = None
-    stock = False
-
-    def may_flush(part: Part) -> bool:
-        nonlocal stock
-        if part.held and _silent(ground, shard_id) < idle:
-            busy.append("a writer with MemTables was here lately, and flushes by itself")
-        stock = part.tagged and owner is None and not busy
-        return not busy and not stock
-
-    made: list[SsTable] = []
-    tailer = ground.tailer(shard_id)
-
-    def flush() -> None:
-        for written, decided in flush_parts(
-            manifests, tailer, write, rows=rows, may_flush=may_flush, owner=owner
-        ):
-            made.append(written)
-            emit(
-                EventKind.FLUSHED,
-                shard_id=shard_id,
-                generation=written.generation,
-                rows=written.physical_rows,
-                size=written.in_memory_bytes,
-                position=decided.replay_after,
-                elapsed=ground.clock.elapsed() - begun,
-            )
-
-    flush()
-    if stock:
+    flush = _Flush(ground, shard_id, rows, idle)
+    flush.run()
+    if flush.needs_claim:
         try:
-            owner = _claimed(ground, shard_id)
-            flush()
+            flush.run(_claimed(ground, shard_id))
         except FencedError:
-            busy.append("another writer claimed the shard meanwhile")
-    current = manifests.latest()
+            flush.waits = "another writer claimed the shard meanwhile"
+    current = ground.manifests(shard_id).latest()
     if current is None:
         raise NotFoundError("there is no such shard", shard_id=shard_id)
     return FlushLogResult(
         version=current.version,
-        rows=sum(one.physical_rows or 0 for one in made),
-        applied=bool(made),
+        rows=sum(one.physical_rows or 0 for one in flush.made),
+        applied=bool(flush.made),
         elapsed=ground.clock.elapsed() - begun,
         shard_id=shard_id,
-        generations=tuple(one.generation for one in made),
+        generations=tuple(one.generation for one in flush.made),
         position=current.replay_after,
-        waits=busy[0] if busy else None,
+        waits=flush.waits,
     )
+
+
+class _Flush:
+    """One call of `flush_log`, which may run twice: the second time as the shard's owner.
+
+    Attributes:
+        made: what was published.
+        waits: why it stopped before the log's end; None if it did not.
+        needs_claim: it stopped at entries with stock's tags, which only an owner may flush.
+    """
+
+    def __init__(self, ground: LogGround, shard_id: str, rows: int, idle: timedelta) -> None:
+        self.made: list[SsTable] = []
+        self.waits: str | None = None
+        self.needs_claim = False
+        self._ground = ground
+        self._shard_id = shard_id
+        self._rows = rows
+        self._idle = idle
+        self._owner: int | None = None
+        self._base = ground.base(ground.dataset())
+
+    def run(self, owner: int | None = None) -> None:
+        """Flush until the log's end, or until others must do it."""
+        begun = self._ground.clock.elapsed()
+        self._owner = owner
+        for written, decided in flush_parts(
+            self._ground.manifests(self._shard_id),
+            self._ground.tailer(self._shard_id),
+            self._write,
+            rows=self._rows,
+            may_flush=self._may_flush,
+            owner=owner,
+        ):
+            self.made.append(written)
+            emit(
+                EventKind.FLUSHED,
+                shard_id=self._shard_id,
+                generation=written.generation,
+                rows=written.physical_rows,
+                size=written.in_memory_bytes,
+                position=decided.replay_after,
+                elapsed=self._ground.clock.elapsed() - begun,
+            )
+
+    def _write(self, generation: int, part: Part) -> SsTable:
+        table = _newest(part.entries, self._base)
+        return self._ground.sstables.write(self._base, self._shard_id, generation, table)
+
+    def _may_flush(self, part: Part) -> bool:
+        if part.held and _silent(self._ground, self._shard_id) < self._idle:
+            self.waits = "a writer with MemTables was here lately, and flushes by itself"
+        self.needs_claim = part.tagged and self._owner is None and self.waits is None
+        return self.waits is None and not self.needs_claim
 
 
 def _claimed(ground: LogGround, shard_id: str) -> int | None:
