@@ -40,7 +40,7 @@ def _is_executable_file(path: Path, content: str) -> bool:
 def _write_executable(path: Path, content: str) -> None:
     """Write the whole file or nothing, so that nobody ever starts half a script."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".java-", delete=False) as file:
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".script-", delete=False) as file:
         temporary = Path(file.name)
         file.write(content)
     try:
