@@ -96,4 +96,5 @@ def test_an_interrupted_caller_takes_nobody_along(
     assert not [thread.name for thread in threads if thread.is_alive()]
     assert outcomes == {name: INTERRUPTED if name == INTERRUPTED else "written" for name in items}
     group.close(PoisonedError("closed"))
-    assert written == list(items.values())
+    # Closing while the worker still leads queues an item of its own.
+    assert [item for item in written if item in items.values()] == list(items.values())
