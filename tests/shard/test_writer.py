@@ -114,16 +114,18 @@ def test_replay_keeps_to_the_generations_of_a_stock_writer(table: holdfast.Table
     shard_id = str(uuid.uuid4())
     appender = WalAppender.claim(table._store, table._arbiter, shard_id)
     columns = base_of(table).log_schema
-    for key in range(8):
+    for key in range(7):
         batch = pa.RecordBatch.from_pydict(
             {"k": [key], "v": ["x"], "_tombstone": [False]}, schema=columns
         )
         appender.append(batch, generation=1 + key // 3)
     appender.close()
     second = table.claim_writer(shard_id, config=Config(max_memtable_rows=2))
+    # The third has room left, so nobody flushes it meanwhile.
     assert [one.physical_rows for one in tables_of(table, second.shard_id)] == [3, 3]
     second.close()
-    assert newest(stock_rows(table, second.shard_id)) == dict.fromkeys(range(8), "x")
+    assert [one.physical_rows for one in tables_of(table, second.shard_id)] == [3, 3, 1]
+    assert newest(stock_rows(table, second.shard_id)) == dict.fromkeys(range(7), "x")
 
 
 @pytest.mark.requirement("W8")
@@ -277,6 +279,15 @@ def test_an_interrupted_write_poisons(
     writer.abort()
 
 
+def readable(table: holdfast.Table, writer: ShardWriter) -> dict[int, Any]:
+    """Return what SSTables and memory hold; read again when a flush moved rows meanwhile."""
+    while True:
+        before = tables_of(table, writer.shard_id)
+        found = [*flushed_rows(table, writer.shard_id), *writer.scan().to_pylist()]
+        if tables_of(table, writer.shard_id) == before:
+            return newest(found)
+
+
 @pytest.mark.requirement("W11")
 def test_a_failed_flush_is_repeated_and_blocks_later_ones(
     table: holdfast.Table, monkeypatch: pytest.MonkeyPatch
@@ -288,9 +299,7 @@ def test_a_failed_flush_is_repeated_and_blocks_later_ones(
     with full as failed, table.claim_writer("unsharded", config=Config(max_memtable_rows=2)) as w:
         for key in range(7):
             w.put(rows(key))
-        assert newest([*flushed_rows(table, w.shard_id), *w.scan().to_pylist()]) == dict.fromkeys(
-            range(7), "x"
-        )
+        assert readable(table, w) == dict.fromkeys(range(7), "x")
         while w.stats().flush_failures < 3:  # counted, so none is left for closing
             with suppress(UnavailableError):
                 w.flush()
@@ -335,8 +344,9 @@ def test_an_unanswered_publication_is_not_made_twice(
     monkeypatch.setattr(_publish, "publish", unanswered)
     writer = table.claim_writer("unsharded")
     writer.put(rows(1))
-    with pytest.raises(UnavailableError):
+    with suppress(UnavailableError):  # not seen when the repeat is faster than this thread
         writer.flush()
+    assert not lost
     writer.put(rows(2))
     writer.close()
     assert [one.generation for one in tables_of(table, writer.shard_id)] == [1, 2]
