@@ -22,6 +22,8 @@ from holdfast.shard._group import GroupCommit, Item, _call
 TRACED = ["holdfast.shard.*"]
 SECONDS = float(os.environ.get("HOLDFAST_EXPLORE_SECONDS", "4"))
 """How long one scenario may take; longer runs look at more interleavings."""
+PATIENCE = 60.0
+"""How long one interleaving may stand still on a busy machine, and a mutant go unnoticed."""
 
 
 class Numbered(Item):
@@ -117,7 +119,7 @@ def three_are_done_together() -> Any:
     return explore_waiting(GroupCommit)
 
 
-def explore_waiting(kind: type[GroupCommit]) -> Any:
+def explore_waiting(kind: type[GroupCommit], *, mutant: bool = False) -> Any:
     def led() -> World:
         world = World(max_bytes=3)
         world.group.__class__ = kind
@@ -132,7 +134,7 @@ def explore_waiting(kind: type[GroupCommit]) -> Any:
         led,
         [lambda w: w.put("a"), lambda w: w.put("b"), lambda w: w.put("c"), leave],
         lambda w: w.whole("a", "b", "c"),
-        **bounds(preemptions=1),
+        **bounds(preemptions=1, mutant=mutant),
     )
 
 
@@ -174,7 +176,7 @@ def failing_from_outside() -> Any:
     return explore_failing(World)
 
 
-def explore_failing(world: type[World]) -> Any:
+def explore_failing(world: type[World], *, mutant: bool = False) -> Any:
     def invariant(world: World) -> bool:
         flat = [name for group in world.written for name in group]
         done = [name for name, answer in world.answers.items() if answer == "done"]
@@ -188,7 +190,7 @@ def explore_failing(world: type[World]) -> Any:
             lambda w: w.group.fail(PoisonedError("elsewhere")),
         ],
         invariant,
-        **bounds(),
+        **bounds(mutant=mutant),
     )
 
 
@@ -233,7 +235,7 @@ def a_lead_that_is_not_passed_on() -> Any:
         Forgetful,
         [lambda w: w.put("a"), lambda w: w.put("b"), lambda w: w.put("c")],
         lambda w: w.whole("a", "b", "c"),
-        **bounds(),
+        **bounds(mutant=True),
     )
 
 
@@ -248,7 +250,7 @@ class Sleepy(GroupCommit):
 
 
 def a_caller_that_wakes_nobody() -> Any:
-    return explore_waiting(Sleepy)
+    return explore_waiting(Sleepy, mutant=True)
 
 
 class Late(GroupCommit):
@@ -273,15 +275,18 @@ def a_failure_told_late() -> Any:
             super().__init__()
             self.group.__class__ = Late
 
-    return explore_failing(Slow)
+    return explore_failing(Slow, mutant=True)
 
 
-def bounds(preemptions: int = 2) -> dict[str, Any]:
+def bounds(preemptions: int = 2, *, mutant: bool = False) -> dict[str, Any]:
+    """Return how far to look; a mutant ends the search, or hangs, which shows soon enough."""
+    still = 5.0 if mutant else PATIENCE
     return {
         "preemption_bound": preemptions,
         "max_executions": 20_000,
-        "total_timeout": SECONDS,
-        "deadlock_timeout": 5.0,
+        "total_timeout": max(SECONDS, PATIENCE) if mutant else SECONDS,
+        "timeout_per_run": still,
+        "deadlock_timeout": still,
         "trace_packages": TRACED,
         "detect_io": False,
         "reproduce_on_failure": 0,
