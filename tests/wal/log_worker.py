@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +90,11 @@ def work(run: Run) -> None:
         Path(run.calls_to).write_text(json.dumps(calls))
 
 
-def sleeper(run: Run, told: Any) -> None:
-    """Append until it is stopped for good; tell what was acknowledged, and how it ended."""
+def sleeper(run: Run, told: Connection) -> None:
+    """Append until it is stopped for good; tell what was acknowledged, and how it ended.
+
+    Into a pipe: what was told is on its way when the process stops. A queue sends later.
+    """
     store, arbiter = parts(run, [])
     appender = WalAppender.claim(store, arbiter, SHARD)
     number = 0
@@ -100,13 +103,12 @@ def sleeper(run: Run, told: Any) -> None:
         try:
             appender.append(rows(mark))
         except FencedError as error:
-            told.put(("fenced", error.epoch, error.stored_epoch))
+            told.send(("fenced", error.epoch, error.stored_epoch))
             return
         except HoldfastError as error:
-            told.put(("other", type(error).__name__, str(error)))
+            told.send(("other", type(error).__name__, str(error)))
             return
-        told.put(("acknowledged", mark, None))
+        told.send(("acknowledged", mark, None))
         number += 1
         if run.commit_store is not None and number == SLEEPS_AFTER:
-            time.sleep(0.2)  # until the queue has sent what was put
             os.kill(os.getpid(), signal.SIGSTOP)

@@ -129,11 +129,12 @@ def test_a_sleeper_is_fenced_across_flush_and_collection(place: Callable[[str], 
     rounds = 100 if LONG else 5
     for number in range(rounds):
         run = place(f"z{number}")
-        told: Any = FORKS.Queue()
-        process = FORKS.Process(target=sleeper, args=(run, told))
+        told, telling = FORKS.Pipe(duplex=False)
+        process = FORKS.Process(target=sleeper, args=(run, telling))
         process.start()
+        telling.close()
         assert process.pid is not None
-        acknowledged = [told.get(timeout=60)[1] for _ in range(2 + number % 3)]
+        acknowledged = [heard(told)[1] for _ in range(2 + number % 3)]
         store, arbiter = parts(run, [])
         put_to_sleep(process.pid, run)
         try:
@@ -146,12 +147,13 @@ def test_a_sleeper_is_fenced_across_flush_and_collection(place: Callable[[str], 
             os.kill(process.pid, signal.SIGCONT)
         ended = None
         while ended is None:
-            kind, first, second = told.get(timeout=60)
+            kind, first, second = heard(told)
             if kind == "acknowledged":
                 acknowledged.append(first)
             else:
                 ended = (kind, first, second)
         process.join(60)
+        told.close()
         _, all_of_it = recovered(store, arbiter)
         arbiter.close()
         assert ended[0] == "fenced" or ended[1] == "PoisonedError", ended
@@ -160,6 +162,12 @@ def test_a_sleeper_is_fenced_across_flush_and_collection(place: Callable[[str], 
         assert set(acknowledged) <= set(all_of_it)
         assert all_of_it[-2:] == ["b0", "b1"]
         assert len(set(all_of_it)) == len(all_of_it)
+
+
+def heard(told: Any) -> Any:
+    """Return what a process tells next."""
+    assert told.poll(60), "the process hangs"
+    return told.recv()
 
 
 def put_to_sleep(pid: int, run: Run) -> None:
