@@ -311,13 +311,14 @@ def test_a_cut_answer_is_never_taken_for_the_whole(s3: FaultyS3) -> None:
         store.get("x")
 
 
-def test_no_answer_in_time_is_unavailable(s3: FaultyS3) -> None:
-    store = opened(s3, "s3://b/t", timeout="200ms", client_max_retries="0")
-    s3.faults.add(Fault(kind="delay_before", seconds=30, times=None))
+def test_no_answer_in_time_is_unavailable(faulty_s3: Start) -> None:
+    server = faulty_s3()  # of its own: the request would land while another test counts
+    store = opened(server, "s3://b/t", timeout="200ms", client_max_retries="0")
+    server.faults.add(Fault(kind="delay_before", seconds=60, times=None))
     begun = time.monotonic()
     with pytest.raises(UnavailableError):
         store.put_if_absent("x", b"")
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
 
 
 def test_a_server_that_is_down_is_unavailable_in_bounded_time(faulty_s3: Start) -> None:
@@ -334,7 +335,7 @@ def test_a_server_that_is_down_is_unavailable_in_bounded_time(faulty_s3: Start) 
         begun = time.monotonic()
         with pytest.raises(UnavailableError):
             call()
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 60
 
 
 def test_a_missing_bucket_is_not_found(ministack: s3_servers.S3Server) -> None:

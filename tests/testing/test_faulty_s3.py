@@ -38,13 +38,14 @@ from holdfast.testing._s3_objects import Conditions, sometimes
 Start = Callable[..., FaultyS3]
 StartProcess = Callable[..., FaultyS3Process]
 MIB = 1024 * 1024
+LONG = 60.0
 
 
 def client(
     s3: S3Endpoint,
     bucket: str = "b",
     *,
-    timeout: timedelta = timedelta(seconds=10),
+    timeout: timedelta = timedelta(seconds=60),
     access_key: str | None = None,
 ) -> S3Store:
     options = s3.storage_options()
@@ -57,7 +58,7 @@ def client(
         client_options={"allow_http": True, "timeout": timeout},
         retry_config={
             "max_retries": 2,
-            "retry_timeout": timedelta(seconds=5),
+            "retry_timeout": timedelta(seconds=60),
             "backoff": {
                 "init_backoff": timedelta(milliseconds=1),
                 "max_backoff": timedelta(milliseconds=5),
@@ -83,7 +84,7 @@ def create_at_once(s3: S3Endpoint, key: str, writers: int = 8) -> list[str]:
     def write(number: int) -> str:
         store = client(s3)
         obstore.put(store, f"warm-up/{number}", b"")
-        barrier.wait(timeout=10)
+        barrier.wait(LONG)
         return create(store, key, b"%d" % number)
 
     with ThreadPoolExecutor(writers) as pool:
@@ -93,7 +94,7 @@ def create_at_once(s3: S3Endpoint, key: str, writers: int = 8) -> list[str]:
 def ask(
     s3: S3Endpoint, method: str, path: str, body: bytes = b"", **headers: str
 ) -> tuple[int, bytes, dict[str, str]]:
-    connection = http.client.HTTPConnection(urlsplit(s3.endpoint).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(s3.endpoint).netloc, timeout=LONG)
     try:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, body, named)
@@ -108,11 +109,11 @@ def body_of(s3: FaultyS3, key: str) -> bytes | None:
     return None if stored is None else stored.body
 
 
-def await_body(s3: FaultyS3, key: str) -> bytes | None:
-    deadline = time.monotonic() + 10
-    while body_of(s3, key) is None and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return body_of(s3, key)
+def eventually(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + LONG
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return holds()
 
 
 # Conditions
@@ -286,23 +287,30 @@ def test_an_error_before_it_was_applied_is_retried(faulty_s3: Start, status: int
     assert [seen.status for seen in s3.requests.all()] == [status, 200]
 
 
-def test_a_delayed_request_lands_after_its_sender_gave_up(faulty_s3: Start) -> None:
+def test_a_delayed_request_lands_after_its_sender_gave_up(
+    faulty_s3: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     s3 = faulty_s3()
-    s3.faults.add(Fault(kind="delay_before", seconds=0.8))
-    store = client(s3, timeout=timedelta(seconds=0.1))
-    with pytest.raises(GenericError):
-        obstore.put(store, "k", b"late", mode="create")
+    gave_up = threading.Event()
+    monkeypatch.setattr(s3, "_wait", lambda seconds: seconds and gave_up.wait(LONG))
+    s3.faults.add(Fault(kind="delay_before", seconds=LONG, times=None))
+    store = client(s3, timeout=timedelta(seconds=0.2))
+    while not s3.faults.fired:  # else it gave up before it had sent anything
+        with pytest.raises(GenericError):
+            obstore.put(store, "k", b"late", mode="create")
     assert body_of(s3, "k") is None
-    assert await_body(s3, "k") == b"late"
+    gave_up.set()
+    assert eventually(lambda: body_of(s3, "k") == b"late")
 
 
 def test_a_delayed_answer_finds_the_request_applied(faulty_s3: Start) -> None:
     s3 = faulty_s3()
-    s3.faults.add(Fault(kind="delay_after", seconds=20))
+    s3.faults.add(Fault(kind="delay_after", seconds=LONG, times=None))
     store = client(s3, timeout=timedelta(seconds=0.2))
-    with pytest.raises(GenericError):
-        obstore.put(store, "k", b"mine", mode="create")
-    assert await_body(s3, "k") == b"mine"
+    while not s3.faults.fired:  # else it gave up before it had sent anything
+        with pytest.raises(GenericError):
+            obstore.put(store, "k", b"mine", mode="create")
+    assert eventually(lambda: body_of(s3, "k") == b"mine")
 
 
 def test_a_truncated_answer_is_resumed_by_the_client(faulty_s3: Start) -> None:
@@ -518,7 +526,7 @@ def test_framed_bodies(faulty_s3: Start) -> None:
     )
     assert ask(s3, "PUT", "/b/aws", framed, Content_Encoding="aws-chunked")[0] == 200
     assert body_of(s3, "aws") == b"hello world"
-    connection = http.client.HTTPConnection(urlsplit(s3.endpoint).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(s3.endpoint).netloc, timeout=LONG)
     pieces = iter([b"hello", b" ", b"world"])
     connection.request("PUT", "/b/chunked", pieces, encode_chunked=True)
     assert connection.getresponse().status == 200
@@ -538,7 +546,7 @@ def test_framed_bodies(faulty_s3: Start) -> None:
 )
 def test_nonsense_ends_the_connection_only(faulty_s3: Start, nonsense: bytes) -> None:
     s3 = faulty_s3()
-    connection = http.client.HTTPConnection(urlsplit(s3.endpoint).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(s3.endpoint).netloc, timeout=LONG)
     connection.connect()
     connection.sock.sendall(nonsense)
     assert connection.sock.recv(100) == b""
@@ -563,7 +571,7 @@ def test_only_loopback_is_bound(host: str) -> None:
 def test_stopping_ends_all_threads_even_waiting_ones() -> None:
     before = set(threading.enumerate())
     s3 = FaultyS3()
-    s3.faults.add(Fault(kind="delay_before", seconds=60))
+    s3.faults.add(Fault(kind="delay_before", seconds=LONG))
     waiting = threading.Thread(target=create, args=(client(s3), "k", b""))
     waiting.start()
     while not s3.faults.fired:
@@ -571,9 +579,9 @@ def test_stopping_ends_all_threads_even_waiting_ones() -> None:
     begun = time.monotonic()
     s3.stop()
     s3.stop()
-    waiting.join(timeout=10)
-    assert time.monotonic() - begun < 5
-    assert set(threading.enumerate()) <= before
+    waiting.join(LONG)
+    assert time.monotonic() - begun < LONG / 2
+    assert eventually(lambda: set(threading.enumerate()) <= before)
     assert body_of(s3, "k") is None
 
 
@@ -638,13 +646,13 @@ def test_a_server_process_ends_when_told(how: str) -> None:
             process.stdin.close()
         else:
             process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=10) == 0
+        assert process.wait(LONG) == 0
 
 
 @pytest.mark.parametrize("arguments", [["--host", "0.0.0.0"], ["--conditions", "nice"]])
 def test_a_server_process_says_what_is_wrong(arguments: list[str]) -> None:
     command = [sys.executable, "-m", "holdfast.testing.faulty_s3", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert done.stderr.count("\n") == 1
@@ -747,7 +755,7 @@ def test_stock_appends_are_lost_when_conditions_are_ignored(
     s3, appenders = shared
     s3.control.set_conditions("ignoring")
     lost: set[int] = set()
-    for number in range(3):
+    for number in range(10):
         acknowledged, present = appenders.run(s3.url("b", f"ignoring-{number}.lance"))
         assert acknowledged
         lost = acknowledged - present
