@@ -287,7 +287,7 @@ def test_threads_append_while_the_commit_store_dies_and_comes_back(
 ) -> None:
     place = Place(uri=str(tmp_path / "t.lance"), commit_store=set_up(mortal.url))
     place.create()
-    struck, came_back = threading.Event(), threading.Event()
+    killed, struck, came_back = (threading.Event() for _ in range(3))
     acknowledged: list[int] = []
     errors: list[HoldfastError] = []
 
@@ -310,8 +310,10 @@ def test_threads_append_while_the_commit_store_dies_and_comes_back(
         for number in range(writer * 100, writer * 100 + 3):
             append(table, number)
         begun.wait(LONG)
-        for number in range(writer * 100 + 3, writer * 100 + 6):
+        for number in range(writer * 100 + 3, writer * 100 + 5):
             append(table, number)
+        assert killed.wait(LONG)  # however quick we were
+        append(table, writer * 100 + 5)
 
     shared = place.open()
     begun = threading.Barrier(5)  # with us, who then kill the server under the second half
@@ -319,6 +321,7 @@ def test_threads_append_while_the_commit_store_dies_and_comes_back(
         running = [pool.submit(write, writer) for writer in range(4)]
         begun.wait(LONG)
         mortal.kill()
+        killed.set()
         assert struck.wait(LONG)
         assert set(acknowledged) <= set(place.ids())
         mortal.restart()
