@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
@@ -43,6 +44,12 @@ def setting(store: RedisCommitStore, name: str, value: str) -> Iterator[None]:
         yield
     finally:
         client.config_set(name, before)
+        while _rewrites(client.info("persistence")):  # killed now, the server would forget
+            time.sleep(0.02)
+
+
+def _rewrites(state: Mapping[str, object]) -> bool:
+    return bool(state["aof_rewrite_in_progress"] or state["aof_rewrite_scheduled"])
 
 
 def set_user(admin: RedisCommitStore, name: str, *rules: str) -> None:
