@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import s3_servers
 import servers
@@ -16,6 +17,12 @@ from holdfast.testing._faulty_s3_process import FaultyS3Process
 
 # Every Spark of a test lives for seconds: a Java that compiles little suits it best.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile(
+    "holdfast", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("holdfast")
 
 
 def skip_without(reason: str | None) -> None:
