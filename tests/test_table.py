@@ -271,7 +271,7 @@ def test_the_loser_of_a_race_to_create_changes_nothing(
     decide = Versions.create
 
     def wait_for_the_other(self: Versions, *args: Any, **kwargs: Any) -> Any:
-        both.wait(30)
+        both.wait(60)
         return decide(self, *args, **kwargs)
 
     monkeypatch.setattr(Versions, "create", wait_for_the_other)

@@ -202,7 +202,7 @@ def test_sixteen_threads_decide_forty_names(s3: FaultyS3) -> None:
     start = threading.Barrier(16)
 
     def claim(index: int) -> list[bool]:
-        start.wait(30)
+        start.wait(60)
         wins = []
         for number in range(40):
             body, token = marked(f"{index}")

@@ -104,7 +104,7 @@ def _enable_versioning(server: FaultyS3) -> None:
     request = urllib.request.Request(
         f"{server.endpoint}/bucket?versioning", data=body, method="PUT"
     )
-    urllib.request.urlopen(request, timeout=10).close()
+    urllib.request.urlopen(request, timeout=60).close()
 
 
 def test_a_store_that_lies_now_and_then(faulty_s3_process: Callable[..., FaultyS3Process]) -> None:

@@ -194,11 +194,11 @@ from holdfast.commits._syncing import SYNCING
 SYNCING.submit(lambda: None).result()
 child = os.fork()
 if not child:
-    SYNCING.submit(lambda: None).result(30)
+    SYNCING.submit(lambda: None).result(60)
     os._exit(7)
 raise SystemExit(0 if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7 else 1)
 """
 
 
 def test_a_forked_child_has_threads_of_its_own() -> None:
-    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS], check=True, timeout=60)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS], check=True, timeout=120)

@@ -86,7 +86,7 @@ def run(
 ) -> tuple[list[int], list[str]]:
     """Let each process append its share; return what was acknowledged, and the errors."""
     waiting = [pool.submit(work, place, share) for share in shares]
-    done = [one.result(120) for one in waiting]
+    done = [one.result(240) for one in waiting]
     acknowledged = sorted(number for numbers, _ in done for number in numbers)
     return acknowledged, [error for _, errors in done for error in errors]
 
@@ -149,7 +149,7 @@ def test_stock_calls_through_the_namespace(
         workers.submit(table_worker.write_by_namespace, tables, "t", share)
         for share in batches(1, 5, 5)
     ]
-    assert sorted(n for one in waiting for n in one.result(120)) == list(range(1, 26))
+    assert sorted(n for one in waiting for n in one.result(240)) == list(range(1, 26))
     assert place.ids() == list(range(26))
     assert place.open().append(rows(26)).applied
 
@@ -174,7 +174,7 @@ def test_mixed_load(
         kind: workers.submit(table_worker.operate, place, kind, list(numbers))
         for kind, numbers in jobs.items()
     }
-    done = {kind: one.result(120) for kind, one in waiting.items()}
+    done = {kind: one.result(240) for kind, one in waiting.items()}
     found = place.stock().to_table()
     text = dict(zip(found["id"].to_pylist(), found["text"].to_pylist(), strict=True))
     assert len(text) == found.num_rows, "a key is there twice"
@@ -199,7 +199,7 @@ def test_stock_loses_appends_where_holdfast_does_not(
     waiting = [
         workers.submit(table_worker.write_with_stock, place, share) for share in batches(1, 5, 4)
     ]
-    acknowledged = [n for one in waiting for n in one.result(120)]
+    acknowledged = [n for one in waiting for n in one.result(240)]
     lost = set(acknowledged) - set(place.ids())
     print(f"stock pylance: {len(lost)} of {len(acknowledged)} acknowledged appends lost")
 

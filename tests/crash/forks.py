@@ -37,7 +37,7 @@ def run_to_its_end(target: Callable[..., object], *args: object) -> int:
     process = FORKS.Process(target=target, args=args)
     with _ASKING:
         process.start()
-    connection.wait([process.sentinel], 60)
+    connection.wait([process.sentinel], 120)
     with _ASKING:
         process.join(0)
     assert process.exitcode is not None, "the process hangs"

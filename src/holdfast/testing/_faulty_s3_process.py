@@ -16,7 +16,8 @@ from holdfast.testing._faulty_s3 import CONTROL, S3Endpoint
 from holdfast.testing._s3_faults import Fault, Total
 from holdfast.testing._s3_objects import Conditions
 
-_START_SECONDS: Final = 30.0
+_START_SECONDS: Final = 120.0
+_ANSWER_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 5.0
 
 
@@ -134,7 +135,7 @@ class Control:
 
     def _send(self, order: dict[str, object] | None) -> dict[str, Any]:  # Any: parsed JSON
         place = urlsplit(self.endpoint)
-        connection = http.client.HTTPConnection(place.netloc, timeout=_STOP_SECONDS)
+        connection = http.client.HTTPConnection(place.netloc, timeout=_ANSWER_SECONDS)
         try:
             method, body = ("GET", None) if order is None else ("POST", json.dumps(order))
             connection.request(method, f"/{CONTROL}", body)
