@@ -49,6 +49,7 @@ def write_and_check(table: holdfast.Table, options: dict[str, str]) -> None:
     assert len(found) == len(expected)
     with table.claim_writer("unsharded") as again:
         assert again.stats().replayed_rows == 0
+    table.close()
 
 
 def test_local_disk_with_a_commit_store(tmp_path: Path) -> None:

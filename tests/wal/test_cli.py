@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,15 @@ SHARD = "c86481e0-7f0b-47f8-aead-d10d7a62c5b2"
 
 
 @pytest.fixture(params=[None, "sqlite"], ids=["conditional put", "commit store"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Table]:
     made = holdfast.create_table(
         tmp_path / "t.lance", pa.schema([("id", pa.int64())]), commit_store=request.param
     )
     with made.claim_appender(SHARD) as appender:
         for number in range(4):
             appender.append(pa.record_batch({"id": [number]}), tags={"job": "j1"})
-    return made
+    yield made
+    made.close()
 
 
 class Cli:
