@@ -40,10 +40,14 @@ def notes_of(folder: Path, writer: int) -> Path:
 
 
 def read_notes(path: Path) -> tuple[list[Operation], set[int]]:
-    """Return the operations that were tried, in order, and the numbers of the acknowledged."""
+    """Return the operations that were tried, in order, and the numbers of the acknowledged.
+
+    A line that lacks its end is being written, and does not count yet.
+    """
     tried: list[Operation] = []
     acknowledged: set[int] = set()
-    for line in path.read_text().splitlines() if path.exists() else ():
+    text = path.read_text() if path.exists() else ""
+    for line in text[: text.rfind("\n") + 1].splitlines():
         word, *rest = line.split()
         if word == "try":
             tried.append((int(rest[0]), int(rest[1]), rest[2] == "True"))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -88,13 +88,11 @@ def test_an_executor_that_is_killed_is_made_up_for(uri: str, ids: Ids) -> None:
 def two_hosts(tmp_path: Path) -> Iterator[str]:
     """Run a standalone cluster on 127.0.0.1 and 127.0.0.2: speculation wants two hosts."""
     home = Path(pyspark.__file__).parent
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     with ExitStack() as stack:
 
-        def launch(host: str, *arguments: str) -> None:
-            log = stack.enter_context((tmp_path / f"{arguments[0]}-{host}.log").open("wb"))
+        def launch(host: str, *arguments: str) -> Path:
+            said = tmp_path / f"{arguments[0]}-{host}.log"
+            log = stack.enter_context(said.open("wb"))
             command = [str(home / "bin/spark-class"), f"org.apache.spark.deploy.{arguments[0]}"]
             process = subprocess.Popen(
                 [*command, "--host", host, "--webui-port", "0", *arguments[1:]],
@@ -120,23 +118,23 @@ def two_hosts(tmp_path: Path) -> Iterator[str]:
                 process.wait(10)
 
             stack.callback(stop)
+            return said
 
-        launch("127.0.0.1", "master.Master", "--port", str(port))
-        _await_port(port)
+        master = _await_master(launch("127.0.0.1", "master.Master", "--port", "0"))
         for host in ("127.0.0.1", "127.0.0.2"):
-            worker = ["--cores", "2", "--memory", "1g", f"spark://127.0.0.1:{port}"]
-            launch(host, "worker.Worker", *worker)
-        yield f"spark://127.0.0.1:{port}"
+            launch(host, "worker.Worker", "--cores", "2", "--memory", "1g", master)
+        yield master
 
 
-def _await_port(port: int) -> None:
-    deadline = time.monotonic() + 60
+def _await_master(log: Path) -> str:
+    """Return the address of a master, once it says that it listens there."""
+    deadline = time.monotonic() + SECONDS / 2
     while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
+        found = re.search(r"Starting Spark master at (spark://\S+)\s", log.read_text())
+        if found is not None:
+            return found[1]
         time.sleep(0.1)
-    raise TimeoutError("the master does not listen")
+    raise TimeoutError(f"the master does not listen: {log.read_text()[-2000:]}")
 
 
 @pytest.mark.requirement("C7")
