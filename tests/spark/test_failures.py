@@ -160,7 +160,7 @@ def test_jobs_append_at_once_on_a_store_that_cannot_decide(
         thread.start()
     for thread in threads:
         thread.join()
-    assert failures == []
+    assert [str(error) for error in failures] == []
     found = ids(uri, storage_options=server.storage_options("lake"))
     assert found == Counter(range(80))
 

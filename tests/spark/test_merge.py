@@ -319,6 +319,6 @@ def test_merges_and_appends_at_once(spark: Any, t: holdfast.spark.SparkTable, id
         t.table.append(rows(range(1000 + number, 1001 + number), "app"))
     for thread in threads:
         thread.join()
-    assert failures == []
+    assert [str(error) for error in failures] == []
     assert ids(t.uri) == Counter([*range(300), *range(400, 450), *range(1000, 1005)])
     assert {info.foreign for info in t.history()} == {False}

@@ -200,7 +200,7 @@ def test_threads_write_at_once_after_activating_the_session(
         thread.start()
     for thread in threads:
         thread.join()
-    assert failures == []
+    assert [str(error) for error in failures] == []
     assert ids(uri) == Counter(range(80))
 
 
