@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -70,6 +71,9 @@ def spawned(count: int) -> Iterator[ProcessPoolExecutor]:
 
 # What the processes run.
 
+# Lance gives up a commit that conflicts too often, or for too long: on a slow machine it does.
+_GAVE_UP = re.compile("conflict|too many concurrent writers", re.IGNORECASE)
+
 
 def append_one(table: holdfast.Table, number: int, txn: TxnLike | None = None) -> bool:
     """Append one row to a table that travelled here."""
@@ -108,8 +112,16 @@ def create_or_lose(place: Place) -> str:
 
 def write_by_namespace(tables: Any, name: str, numbers: Sequence[int]) -> list[int]:
     """Append with stock pylance calls alone, as another engine would."""
-    for number in numbers:
-        lance.write_dataset(rows(number), namespace_client=tables, table_id=[name], mode="append")
+    waiting = list(numbers)
+    while waiting:
+        row = rows(waiting[0])
+        try:
+            lance.write_dataset(row, namespace_client=tables, table_id=[name], mode="append")
+        except OSError as error:
+            if not _GAVE_UP.search(str(error)):
+                raise
+        else:
+            del waiting[0]
     return list(numbers)
 
 
@@ -136,8 +148,8 @@ def operate(place: Place, kind: str, numbers: Sequence[int]) -> list[int]:
             continue
         try:
             _OPERATIONS[kind](table.dataset(), number)
-        except OSError as error:  # Lance gives up a commit that conflicts too often
-            if "conflict" not in str(error).lower():
+        except OSError as error:
+            if not _GAVE_UP.search(str(error)):
                 raise
         else:
             acknowledged.append(number)
