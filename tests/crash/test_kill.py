@@ -11,6 +11,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,12 +52,12 @@ def count_calls(run: Run, folder: Path) -> int:
 
 def check_list(run: Run) -> None:
     """Everything acknowledged is in the list, and everything in it is there once."""
-    arbiter = make_arbiter(replace(run, die_at=None), [], CountedIds(2))
     found: tuple[str, ...] = ()
     number = 1
-    while (body := arbiter.read(name_of(number))) is not None:
-        assert marks_of(body)[:-1] == found
-        found, number = marks_of(body), number + 1
+    with closing(make_arbiter(replace(run, die_at=None), [], CountedIds(2))) as arbiter:
+        while (body := arbiter.read(name_of(number))) is not None:
+            assert marks_of(body)[:-1] == found
+            found, number = marks_of(body), number + 1
     acks = Path(run.acks).read_text().splitlines() if Path(run.acks).exists() else []
     acknowledged = {json.loads(line)["mark"] for line in acks}
     assert acknowledged <= set(found), "acknowledged and lost"
