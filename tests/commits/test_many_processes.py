@@ -22,6 +22,8 @@ from holdfast.testing import FaultyS3Process
 WORKERS = 8
 APPENDS = 10
 
+pytestmark = pytest.mark.timeout(600)  # processes that start and all write at once
+
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[ProcessPoolExecutor]:

@@ -16,6 +16,8 @@ from holdfast.testing import FaultyS3Process
 
 TESTS = Path(__file__).resolve().parents[1]
 
+pytestmark = pytest.mark.timeout(600)  # a busy machine takes minutes to start Ray
+
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
@@ -34,7 +36,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             capture_output=True,
             text=True,
             check=False,
-            timeout=250,
+            timeout=500,
         )
     assert done.returncode == 0, done.stderr[-3000:]
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
