@@ -28,6 +28,7 @@ from commits.table_worker import (
     set_up,
     spawned,
 )
+from holdfast.arbiter import create_arbiter
 from holdfast.commits._versions import Versions
 from holdfast.errors import (
     AlreadyExistsError,
@@ -40,6 +41,7 @@ from holdfast.errors import (
     PermissionDeniedError,
     PinMismatchError,
 )
+from holdfast.formats import version_name
 from holdfast.testing import Fault, FaultyS3
 
 LOCAL = {"conditional put": None, "commit store": "sqlite"}
@@ -282,6 +284,16 @@ def test_the_loser_of_a_race_to_create_changes_nothing(
     assert place.stock().version == 1
     with pytest.raises(AlreadyExistsError):
         place.create()
+
+
+def test_the_next_creates_a_table_whose_creator_died_half_way(local: Place) -> None:
+    create_arbiter(local.uri, commit_store=local.commit_store).close()
+    staged = Path(local.uri, f"{version_name(1).path}-58a340b0-0277-4b59-9079-4f07e234bd95")
+    staged.parent.mkdir()
+    staged.write_bytes(b"staged by the one who died")
+    assert create_or_lose(local) == "created"
+    assert local.open().append(rows(1)).version == 2
+    assert local.ids() == [1]
 
 
 def test_write_table(place: Place) -> None:

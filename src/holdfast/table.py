@@ -565,7 +565,8 @@ def _with_key(schema: pa.Schema, primary_key: Sequence[str]) -> pa.Schema:
 
 
 def _refuse_existing(uri: str | Path, store: ObjectStore) -> None:
-    if store.list("_versions"):
+    # What a creator staged, who is still at it or died at it, is no version yet.
+    if any(".manifest-" not in info.path for info in store.list("_versions")):
         raise AlreadyExistsError(
             "there is a Lance table already: open it, or adopt it with adopt_table", uri=uri
         )

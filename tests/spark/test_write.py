@@ -14,6 +14,8 @@ import pytest
 
 import holdfast
 import holdfast.spark
+from holdfast.arbiter import create_arbiter
+from holdfast.formats import version_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +33,21 @@ def test_appends_create_the_table_and_add_to_it(spark: SparkSession, uri: str, i
     save(spark.range(100, 150), uri)
     assert ids(uri) == Counter(range(150))
     assert holdfast.open_table(uri).history()[0].operation == "Append"
+
+
+@pytest.mark.parametrize("commit_store", [None, "sqlite"])
+@pytest.mark.parametrize("staged", [False, True])
+def test_a_table_whose_creator_came_half_way_is_created(
+    spark: SparkSession, uri: str, ids: Ids, commit_store: str | None, staged: bool
+) -> None:
+    """Another job ties the table to its arbiter, and has not decided its first version yet."""
+    create_arbiter(uri, commit_store=commit_store).close()
+    if staged:
+        manifest = Path(uri, f"{version_name(1).path}-58a340b0-0277-4b59-9079-4f07e234bd95")
+        manifest.parent.mkdir()
+        manifest.write_bytes(b"of another job")
+    save(spark.range(3), uri, **({"commitStoreUrl": commit_store} if commit_store else {}))
+    assert ids(uri) == Counter(range(3))
 
 
 @pytest.mark.requirement("C8")

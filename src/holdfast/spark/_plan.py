@@ -16,13 +16,21 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from holdfast.commits._lance import translated
-from holdfast.errors import AlreadyExistsError, ConflictError, InvalidInputError, NotFoundError
+from holdfast.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    HoldfastError,
+    InvalidInputError,
+    NotFoundError,
+)
 from holdfast.spark._options import Given
 from holdfast.spark._place import Place
 from holdfast.spark._types import check_writable, table_schema
 
 if TYPE_CHECKING:
     from holdfast.table import Table
+
+    Opened = tuple[Table, lance.LanceDataset]  # a table and its newest version
 
 _TRIES = 5
 
@@ -57,9 +65,9 @@ def plan_write(frame: StructType, given: Given, *, replaces: bool) -> Plan:
     from holdfast.table import _with_key  # noqa: PLC0415 - workers do without
 
     place = Place.of(given)
-    with _opened(place, frame, given) as table:
-        _check_key(table, given)
-        dataset = table.dataset()
+    with _opened(place, frame, given) as (table, newest):
+        dataset = newest
+        _check_key(dataset.schema, given)
         if replaces and given.get("overwriteSchema"):
             columns = _with_key(table_schema(frame, given.sizes), _key_of(dataset.schema))
         else:
@@ -87,24 +95,39 @@ def _limits(dataset: lance.LanceDataset, given: Given) -> dict[str, Any]:  # Any
 
 
 @contextmanager
-def _opened(place: Place, frame: StructType, given: Given) -> Iterator[Table]:
+def _opened(place: Place, frame: StructType, given: Given) -> Iterator[Opened]:
     """Hold the table open, having created it if there is none."""
+    table, dataset = _found(place) or _created(place, frame, given)
     try:
-        table = place.table()
-    except NotFoundError:
-        table = _created(place, frame, given)
-    try:
-        yield table
+        yield table, dataset
     finally:
         table.close()
 
 
-def _created(place: Place, frame: StructType, given: Given) -> Table:
+def _found(place: Place) -> Opened | None:
+    """Return the table; None if there is none, or one that is tied and has no version yet.
+
+    Of the latter another job is the creator, or was when it died: then we create it.
+    """
+    try:
+        table = place.table()
+    except NotFoundError:
+        return None
+    try:
+        return table, table.dataset()
+    except HoldfastError as error:
+        table.close()
+        if isinstance(error, NotFoundError):
+            return None
+        raise
+
+
+def _created(place: Place, frame: StructType, given: Given) -> Opened:
     from holdfast.table import create_table  # noqa: PLC0415 - workers do without
 
     schema = table_schema(frame, given.sizes)
     try:
-        return create_table(
+        table = create_table(
             place.uri,
             schema,
             primary_key=given.get("primaryKey") or (),
@@ -112,10 +135,11 @@ def _created(place: Place, frame: StructType, given: Given) -> Table:
             storage_options=place.storage,
         )
     except AlreadyExistsError as error:
-        try:
-            return place.table()  # another job was first
-        except NotFoundError:
+        found = _found(place)  # another job was first
+        if found is None:
             raise error from None  # a plain Lance table: it says what to do
+        return found
+    return table, table.dataset()
 
 
 def _key_of(schema: pa.Schema) -> list[str]:
@@ -124,9 +148,9 @@ def _key_of(schema: pa.Schema) -> list[str]:
     return [field.name for field in schema if PRIMARY_KEY in (field.metadata or {})]
 
 
-def _check_key(table: Table, given: Given) -> None:
+def _check_key(schema: pa.Schema, given: Given) -> None:
     asked = given.get("primaryKey")
-    there = _key_of(table.schema)
+    there = _key_of(schema)
     if asked is not None and sorted(asked) != sorted(there):
         raise InvalidInputError(
             "the table has another primary key: leave option primaryKey out",
