@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,9 +29,16 @@ FIELDS = {kind: METRICS[kind].fields for kind in EventKind}
 
 @pytest.fixture
 def seen() -> Iterator[list[Event]]:
+    """A list of what this thread emits; others may still be at work for an earlier test."""
     events: list[Event] = []
-    with subscribed(events.append):
+    here = threading.get_ident()
+    with subscribed(lambda event: events.append(event) if threading.get_ident() == here else None):
         yield events
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    """Return what this thread has logged."""
+    return [record for record in caplog.records if record.thread == threading.get_ident()]
 
 
 def example(kind: EventKind) -> dict[str, object]:
@@ -121,7 +129,7 @@ def test_a_subscriber_may_leave_while_it_is_called() -> None:
 def test_an_event_is_logged_at_its_level(kind: EventKind, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "holdfast")
     emit(kind, **example(kind))
-    (record,) = caplog.records
+    (record,) = logged(caplog)
     assert (record.name, record.levelno) == ("holdfast", METRICS[kind].level)
     assert record.message == str(Event(kind=kind, fields=example(kind)))
 
@@ -130,7 +138,7 @@ def test_only_troubles_are_logged_by_default(caplog: pytest.LogCaptureFixture) -
     caplog.set_level(logging.WARNING, "holdfast")
     for kind in EventKind:
         emit(kind, **example(kind))
-    troubles = [record.message.split()[0] for record in caplog.records]
+    troubles = [record.message.split()[0] for record in logged(caplog)]
     assert troubles == ["unknown", "left_behind", "fenced", "poisoned", "backpressure"]
 
 
