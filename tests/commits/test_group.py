@@ -101,7 +101,7 @@ def test_repeats_within_a_group(place: Place, monkeypatch: pytest.MonkeyPatch) -
         assert sum(each.result().applied for each in two) == 1
         assert not old.result().applied
     assert place.ids() == [0, 1, 2]
-    assert held.groups[0] == 1
+    assert max(held.groups) > 1
 
 
 def test_what_meets_all_is_told_to_all_and_tried_once(
