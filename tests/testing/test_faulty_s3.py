@@ -148,7 +148,7 @@ def test_a_second_create(
         ("honest", {1}),
         ("ignoring", {8}),
         ("after_versioning", {1}),
-        ("racy:0.2", {2, 3, 4, 5, 6, 7, 8}),
+        ("racy:0.5", {2, 3, 4, 5, 6, 7, 8}),
         ("unsupported", {0}),
         ("inverted", {0}),
         ("lossy", {1}),
