@@ -18,6 +18,7 @@ import pyspark
 import pytest
 
 from holdfast.spark._java import find_java_home
+from holdfast.spark._python import worker_python
 from spark.conftest import importable_by_workers
 from spark.faulty_source import await_file
 
@@ -35,7 +36,12 @@ def start(*arguments: str) -> Popen:
     """Start a driver in a process group of its own."""
     return subprocess.Popen(
         [sys.executable, str(DRIVER), *arguments],
-        env={**os.environ, "PYTHONPATH": importable_by_workers()},
+        env={
+            **os.environ,
+            "PYTHONPATH": importable_by_workers(),
+            # All hosts are this one, so they all have the script that starts workers fast.
+            "PYSPARK_DRIVER_PYTHON": worker_python(os.environ),
+        },
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -56,7 +62,7 @@ def run(*arguments: str) -> None:
 def kill_group(driver: Popen) -> None:
     with suppress(ProcessLookupError):
         os.killpg(driver.pid, signal.SIGKILL)
-    driver.wait(10)
+    driver.wait(60)
     if driver.stdout is not None:
         driver.stdout.close()
 
@@ -115,7 +121,7 @@ def two_hosts(tmp_path: Path) -> Iterator[str]:
 
             def stop() -> None:
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait(10)
+                process.wait(60)
 
             stack.callback(stop)
             return said
