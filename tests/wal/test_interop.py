@@ -192,7 +192,7 @@ def test_a_fight_of_two_of_ours_and_two_of_stock(tmp_path: Path) -> None:
     acknowledged: list[int] = []
     fencings: list[int] = []
     while len(fencings) < len(workers):
-        kind, number = told.get(timeout=seconds + 60)
+        kind, number = told.get(timeout=seconds + 120)
         (acknowledged if kind == "acknowledged" else fencings).append(number)
     for worker in workers:
         worker.join(60)
