@@ -77,7 +77,7 @@ def count(ledger: Path, table: Path, acknowledged: list[int]) -> dict[str, objec
     }
     ledger.write_text(json.dumps([{**page, "acknowledged": acknowledged}]))
     command = [sys.executable, str(STRANGER), str(ledger), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     found: dict[str, object] = {"exit": done.returncode, **json.loads(done.stdout)[0]}
     return found
 

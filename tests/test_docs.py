@@ -108,7 +108,7 @@ def run_console(block: Block) -> None:
         if words[0].removeprefix("./") != "holdfast":
             continue
         done = subprocess.run(
-            [HOLDFAST, *words[1:]], capture_output=True, text=True, check=False, timeout=60
+            [HOLDFAST, *words[1:]], capture_output=True, text=True, check=False, timeout=240
         )
         expected = _EXIT.search(command)
         assert done.returncode == int(expected[1] if expected else 0), (command, done.stderr)
@@ -158,7 +158,7 @@ def test_the_code_and_commands_of_a_page_run(
         capture_output=True,
         text=True,
         check=False,
-        timeout=200,
+        timeout=280,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
     )
     assert done.returncode == 0, done.stderr[-3000:]
@@ -189,7 +189,7 @@ def test_the_example_commit_store_passes_the_suite(elsewhere: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=240,
     )
     assert done.returncode == 0, done.stdout[-3000:]
     passed = re.search(r"(\d+) passed", done.stdout)

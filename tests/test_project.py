@@ -95,7 +95,7 @@ def run(*arguments: str, cwd: Path = ROOT, script: Path = ROOT / "run") -> tuple
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
     return done.returncode, done.stdout
 

@@ -75,7 +75,7 @@ def run(*arguments: str, **settings: Any) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "holdfast", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
         **settings,
     )
@@ -523,7 +523,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, arguments: tuple[st
             stderr=subprocess.PIPE,
             env={k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"},
             text=True,
-            timeout=60,
+            timeout=240,
             check=False,
         )
     finally:

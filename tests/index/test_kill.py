@@ -132,7 +132,7 @@ def test_eight_rounds_of_three_finalizing_processes(tmp_path: Path) -> None:
         for process in processes:
             process.start()
         for process in processes:
-            process.join(60)
+            process.join(240)
         assert [process.exitcode for process in processes] == [0, 0, 0]
         said = [json.loads(line) for line in acks.read_text().splitlines()]
         assert sum(one["applied"] for one in said) == 1

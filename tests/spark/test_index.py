@@ -182,7 +182,7 @@ def test_a_killed_driver_is_resumed_by_another(
         start_new_session=True,
     )
     try:
-        said, _ = driver.communicate(timeout=200)
+        said, _ = driver.communicate(timeout=280)
     finally:
         kill_group(driver.pid)
     assert driver.returncode == -signal.SIGKILL, said[-3000:]

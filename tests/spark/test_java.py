@@ -237,7 +237,7 @@ def test_concurrent_creation_gives_one_whole_wrapper(machine: Machine) -> None:
         assert creator.stdin is not None
         creator.stdin.write("\n")
         creator.stdin.flush()
-    homes = {creator.communicate(timeout=60)[0].strip() for creator in creators}
+    homes = {creator.communicate(timeout=240)[0].strip() for creator in creators}
     assert [creator.returncode for creator in creators] == [0] * 6
     (home,) = map(Path, homes)
     assert [path.name for path in (home / "bin").iterdir()] == ["java"]

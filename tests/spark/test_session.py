@@ -45,7 +45,7 @@ print(json.dumps({
 
 def run(program: str) -> dict[str, object]:
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, check=True, text=True, timeout=120
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True, timeout=240
     )
     answer: dict[str, object] = json.loads(done.stdout)
     return answer

@@ -120,7 +120,7 @@ def test_a_batch_that_spark_repeats_is_merged_once(
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination(120)
+        query.awaitTermination(240)
         assert query.exception() is None
 
     run()

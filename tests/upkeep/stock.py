@@ -21,7 +21,7 @@ def append(uri: str, options: dict[str, str] | None, *ids: int, mode: str = "app
 
 def append_all(uri: str, options: dict[str, str], ids: list[int], told: Any, ready: Any) -> None:
     """Append one row after the other and report which were acknowledged."""
-    ready.wait(60)
+    ready.wait(240)
     for number in ids:
         try:
             append(uri, options, number)

@@ -53,14 +53,14 @@ def race(options: dict[str, str]) -> tuple[set[int], list[str]]:
         workers.append(worker)
     acknowledged, failed, running = {0}, [], PROCESSES
     while running:
-        kind, value = told.get(timeout=120)
+        kind, value = told.get(timeout=240)
         running -= kind == "done"
         if kind == "acknowledged":
             acknowledged.add(value)
         elif kind == "failed":
             failed.append(value)
     for worker in workers:
-        worker.join(30)
+        worker.join(240)
     return acknowledged, failed
 
 

@@ -209,7 +209,7 @@ def wait_for(marker: Path, driver: subprocess.Popen[bytes]) -> None:
     Raises:
         RuntimeError: it ended before.
     """
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while not marker.exists():
         if driver.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"the second driver did not get to its commit: see {marker.parent}")
