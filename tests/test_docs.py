@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import io
 import os
 import re
@@ -252,12 +253,13 @@ def test_every_public_name_is_in_the_reference(public: ModuleType) -> None:
     assert sorted(set(public.__all__) - named) == []
 
 
-def named_tests(file: Path) -> set[str]:
-    return {
+@functools.cache
+def named_tests(file: Path) -> frozenset[str]:
+    return frozenset(
         node.name
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-    }
+    )
 
 
 def test_the_rfcs_failure_table_names_real_tests() -> None:
