@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast.spark
+from holdfast.spark._python import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +25,12 @@ def importable_by_workers() -> str:
     return os.pathsep.join([str(TESTS), str(TESTS / "spark")])
 
 
+def await_listeners(spark: SparkSession) -> None:
+    """Wait until Spark's own pages and logs have heard of all that has happened."""
+    context: Any = spark.sparkContext
+    context._jsc.sc().listenerBus().waitUntilEmpty(240_000)
+
+
 @pytest.fixture(scope="session")
 def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder in which the shared Spark keeps its event log."""
@@ -30,10 +38,18 @@ def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark(event_log: Path) -> Iterator[SparkSession]:
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a Python for workers that need not import Lance each time that one was killed."""
+    script = tmp_path_factory.mktemp("python") / "python"
+    words = [worker_python(os.environ), str(TESTS / "spark" / "preloaded.py")]
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    script.chmod(0o755)
+    return script
+
+
+@pytest.fixture(scope="session")
+def spark(event_log: Path, preloaded: Path) -> Iterator[SparkSession]:
     """Return the shared session: two cores, a failed task is tried four times in all."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = importable_by_workers()
     config = {
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": event_log.as_uri(),
@@ -41,13 +57,13 @@ def spark(event_log: Path) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.port": "0",
     }
-    session = holdfast.spark.session("local[2,4]", name="holdfast tests", config=config, ui=True)
+    with pytest.MonkeyPatch.context() as patch:  # Spark keeps both for its workers
+        patch.setenv("PYTHONPATH", importable_by_workers())
+        patch.setenv("PYSPARK_PYTHON", str(preloaded))
+        name, cores = "holdfast tests", "local[2,4]"
+        session = holdfast.spark.session(cores, name=name, config=config, ui=True)
     yield session
     session.stop()
-    if before is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = before
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.testing import FaultyS3Process
+from spark.conftest import await_listeners
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,6 +60,7 @@ def test_a_secret_shows_nowhere(  # noqa: PLR0917 - fixtures
     wrong_key = {**options, "storage.aws_secret_access_key": f"{CANARY}-wrong"}
     with pytest.raises(Exception, match="holdfast") as refused:
         spark.read.format("holdfast").options(**wrong_key).load(f"{uri}-none").count()
+    await_listeners(spark)
     printed = capfd.readouterr()
     kept = [file.read_text(errors="replace") for file in event_log.rglob("*") if file.is_file()]
     checkpoint = [f.read_text(errors="replace") for f in tmp_path.rglob("*") if f.is_file()]

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.errors import ConflictError, HoldfastError, InvalidInputError
 from holdfast.spark._tasks import run_tasks
+from spark.conftest import await_listeners
 
 
 def run(spark: Any, task: str, *inputs: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
@@ -38,6 +39,7 @@ def test_jobs_are_described_and_the_description_is_put_back(spark: Any) -> None:
     run_tasks(spark, "spark.task_functions:square", [{"n": 1}], description="holdfast: squares")
     assert context.getLocalProperty("spark.job.description") == "mine"
     context.setJobDescription(None)
+    await_listeners(spark)
     store = spark._jsparkSession.sparkContext().statusStore()
     fresh = set(tracker.getJobIdsForGroup(None)) - before
     assert {store.job(job).description().get() for job in fresh} == {"holdfast: squares"}
