@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast.spark
-from holdfast.spark._python import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,17 +36,7 @@ def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a Python for workers that need not import Lance each time that one was killed."""
-    script = tmp_path_factory.mktemp("python") / "python"
-    words = [worker_python(os.environ), str(TESTS / "spark" / "preloaded.py")]
-    script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
-    script.chmod(0o755)
-    return script
-
-
-@pytest.fixture(scope="session")
-def spark(event_log: Path, preloaded: Path) -> Iterator[SparkSession]:
+def spark(event_log: Path) -> Iterator[SparkSession]:
     """Return the shared session: two cores, a failed task is tried four times in all."""
     config = {
         "spark.eventLog.enabled": "true",
@@ -57,9 +45,8 @@ def spark(event_log: Path, preloaded: Path) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.port": "0",
     }
-    with pytest.MonkeyPatch.context() as patch:  # Spark keeps both for its workers
+    with pytest.MonkeyPatch.context() as patch:  # Spark keeps it for its workers
         patch.setenv("PYTHONPATH", importable_by_workers())
-        patch.setenv("PYSPARK_PYTHON", str(preloaded))
         name, cores = "holdfast tests", "local[2,4]"
         session = holdfast.spark.session(cores, name=name, config=config, ui=True)
     yield session
