@@ -12,6 +12,8 @@ import pyspark
 
 from holdfast.spark._python import worker_python
 
+SET_BY_US = ("PYSPARK_PYTHON", "JAVA_HOME", "SPARK_LOCAL_IP")
+
 PROGRAM = """
 import json, sys
 import holdfast.spark
@@ -42,10 +44,29 @@ print(json.dumps({
 }))
 """
 
+CONNECTS = """
+import json, os, sys
+import holdfast.spark
+from pyspark.sql import SparkSession
+told = {}
+for remote in ("sc://127.0.0.1:1", "local[1]"):
+    holdfast.spark.configure(SparkSession.builder.remote(remote))
+    told[remote] = {
+        "fast": os.environ.pop("PYSPARK_PYTHON") != sys.executable,
+        "java": "JAVA_HOME" in os.environ,
+    }
+print(json.dumps(told))
+"""
+
 
 def run(program: str) -> dict[str, object]:
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, check=True, text=True, timeout=240
+        [sys.executable, "-c", program],
+        env={name: value for name, value in os.environ.items() if name not in SET_BY_US},
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=240,
     )
     answer: dict[str, object] = json.loads(done.stdout)
     return answer
@@ -63,6 +84,13 @@ def test_configure_sets_what_is_needed_and_keeps_what_is_set() -> None:
         "ip": "127.0.0.1",
         "ui": "false",
         "hidden": "(?i)url|^storage[.]",
+    }
+
+
+def test_a_spark_connect_server_that_starts_here_gets_a_java_and_a_python() -> None:
+    assert run(CONNECTS) == {
+        "sc://127.0.0.1:1": {"fast": False, "java": False},
+        "local[1]": {"fast": True, "java": True},
     }
 
 

@@ -67,7 +67,8 @@ def configure(
     """Add to a session builder what Holdfast needs; call `getOrCreate` on what it returns.
 
     It also sets `PYSPARK_PYTHON` (this Python, for the workers), `JAVA_HOME` and, for a local
-    Spark, `SPARK_LOCAL_IP` in this process, each only if it is not set yet.
+    Spark, `SPARK_LOCAL_IP` in this process, each only if it is not set yet. On Spark Connect it
+    adds no settings; a server that `remote("local")` starts here gets these three.
 
     Args:
         builder: `SparkSession.builder`, with your settings.
@@ -80,13 +81,17 @@ def configure(
     """
     sql = _pyspark_sql()
     given = builder._options  # noqa: SLF001 - a builder shows them nowhere else
-    _choose_python(local=_is_local(given.get("spark.master", "")))
-    if "spark.remote" in given:
+    connects = "spark.remote" in given
+    master = given.get("spark.remote") or given.get("spark.master", "")
+    _choose_python(local=_is_local(master))
+    if connects and not _is_local(master):
         return builder
     if sql.SparkSession.getActiveSession() is None:
         os.environ["JAVA_HOME"] = str(find_java_home())
-    if _is_local(given.get("spark.master", "local")):
+    if _is_local(master or "local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if connects:  # to a server that starts here, and takes no settings of ours
+        return builder
     ours = {
         "spark.ui.enabled": str(ui).lower(),
         "spark.sql.redaction.options.regex": _REDACTED,
