@@ -44,7 +44,14 @@ from holdfast.errors import (
     InvalidInputError,
     NotFoundError,
 )
-from holdfast.formats import PIN_PATH, VERSIONS_SERIES, Pin, is_applied, version_name
+from holdfast.formats import (
+    PIN_PATH,
+    VERSIONS_SERIES,
+    Pin,
+    is_applied,
+    is_staged_manifest,
+    version_name,
+)
 from holdfast.index._verbs import IndexVerbs
 from holdfast.options import StorageOptions, resolve
 from holdfast.read._verbs import ReadVerbs
@@ -566,7 +573,7 @@ def _with_key(schema: pa.Schema, primary_key: Sequence[str]) -> pa.Schema:
 
 def _refuse_existing(uri: str | Path, store: ObjectStore) -> None:
     # What a creator staged, who is still at it or died at it, is no version yet.
-    if any(".manifest-" not in info.path for info in store.list("_versions")):
+    if not all(is_staged_manifest(info.path) for info in store.list("_versions")):
         raise AlreadyExistsError(
             "there is a Lance table already: open it, or adopt it with adopt_table", uri=uri
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -48,6 +49,14 @@ def test_a_table_whose_creator_came_half_way_is_created(
         manifest.write_bytes(b"of another job")
     save(spark.range(3), uri, **({"commitStoreUrl": commit_store} if commit_store else {}))
     assert ids(uri) == Counter(range(3))
+
+
+def test_a_table_that_lost_its_versions_is_not_made_anew(spark: SparkSession, uri: str) -> None:
+    save(spark.range(3), uri)
+    shutil.rmtree(Path(uri, "_versions"))
+    with pytest.raises(Exception, match="NotFoundError"):
+        save(spark.range(3), uri)
+    assert not Path(uri, "_versions").exists()
 
 
 @pytest.mark.requirement("C8")

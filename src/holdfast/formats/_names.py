@@ -170,6 +170,11 @@ def version_of(path: str) -> int | None:
     return version if version >= 0 else None
 
 
+def is_staged_manifest(path: str) -> bool:
+    """Tell whether a file among the versions is one that Lance staged, and no version yet."""
+    return ".manifest-" in path
+
+
 def versions_boundary_path(through: int) -> str:
     """Return where it is kept that versions up to this one may be gone."""
     return check_path(f"{BOUNDARY_FOLDER}/versions-{through:020d}")

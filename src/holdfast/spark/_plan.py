@@ -23,6 +23,7 @@ from holdfast.errors import (
     InvalidInputError,
     NotFoundError,
 )
+from holdfast.formats._transaction import DATA_FOLDER
 from holdfast.spark._options import Given
 from holdfast.spark._place import Place
 from holdfast.spark._types import check_writable, table_schema
@@ -114,12 +115,10 @@ def _found(place: Place) -> Opened | None:
     except NotFoundError:
         return None
     try:
-        return table, table.dataset()
-    except HoldfastError as error:
-        table.close()
-        if isinstance(error, NotFoundError):
-            return None
-        raise
+        return _with_newest(table)
+    except NotFoundError:
+        # Rows come after the first version: it is there by now, or it was and is lost.
+        return _with_newest(place.table()) if table._store.list(DATA_FOLDER) else None  # noqa: SLF001 - an edge of the same house
 
 
 def _created(place: Place, frame: StructType, given: Given) -> Opened:
@@ -135,11 +134,20 @@ def _created(place: Place, frame: StructType, given: Given) -> Opened:
             storage_options=place.storage,
         )
     except AlreadyExistsError as error:
-        found = _found(place)  # another job was first
-        if found is None:
+        try:
+            table = place.table()  # another job was first
+        except NotFoundError:
             raise error from None  # a plain Lance table: it says what to do
-        return found
-    return table, table.dataset()
+    return _with_newest(table)
+
+
+def _with_newest(table: Table) -> Opened:
+    """Return a table with its newest version, or close it."""
+    try:
+        return table, table.dataset()
+    except HoldfastError:
+        table.close()
+        raise
 
 
 def _key_of(schema: pa.Schema) -> list[str]:

@@ -23,7 +23,13 @@ from holdfast.commits._boundary import KEPT_AT_LEAST
 from holdfast.commits._history import VERSIONS_FOLDER
 from holdfast.errors import CorruptError, InvalidInputError, NotFoundError
 from holdfast.events import EventKind, emit
-from holdfast.formats import PIN_PATH, PROBE_FOLDER, STAGED_FOLDER, TEMPORARY_FOLDER
+from holdfast.formats import (
+    PIN_PATH,
+    PROBE_FOLDER,
+    STAGED_FOLDER,
+    TEMPORARY_FOLDER,
+    is_staged_manifest,
+)
 from holdfast.formats._transaction import DATA_FOLDER, TRANSACTIONS_FOLDER, VersionFacts
 from holdfast.options import StorageOptions, suggestion
 from holdfast.storage import ObjectInfo, ObjectStore, open_store
@@ -383,7 +389,7 @@ def _version_in(store: ObjectStore, path: str) -> int | None:
 def _find_manifests(ground: Ground) -> Iterator[tuple[ObjectInfo, str]]:
     """Manifests that Lance staged for commits that were refused or cut off."""
     for info in ground.old_below(VERSIONS_FOLDER):
-        if ".manifest-" in info.path:
+        if is_staged_manifest(info.path):
             yield info, "staged for a commit that was refused or cut off"
 
 
