@@ -21,7 +21,6 @@ import logging
 import math
 import multiprocessing
 import os
-import platform
 import queue
 import shutil
 import statistics
@@ -31,8 +30,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import BrokenBarrierError
 from typing import Any
@@ -46,18 +44,24 @@ from lance.fragment import write_fragments
 import holdfast
 import s3_servers
 import servers
+from _measuring import (
+    SCHEMA,
+    WARM_UP_CALLS,
+    Step,
+    Tally,
+    machine,
+    markdown,
+    numbers,
+    one_row,
+    run_block,
+)
 from holdfast.arbiter import SupportsSetUp, connect_commit_store
 from holdfast.testing import FaultyS3Process
 
-SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.float64())])
-WARM_UP_CALLS = 2
 START_SECONDS = 300.0
 THREADS = 16
 S3_COMMITS = 20
 GROWTH_COMMITS = 15
-
-Step = Callable[[pa.Table], object]
-"""Appends rows; returns when they are acknowledged, and raises otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +81,6 @@ class System:
         if importlib.util.find_spec(self.module) is None:
             return f"not installed. Run: .venv/bin/pip install {self.install}"
         return servers.missing(self.server) if self.server else None
-
-
-def one_row(number: int) -> pa.Table:
-    return pa.table({"id": [number], "value": [1.0]}, schema=SCHEMA)
 
 
 # --- the systems ------------------------------------------------------------------------------
@@ -216,15 +216,6 @@ IN_THREADS = ("stock", *OURS)
 # --- measuring --------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Tally:
-    """The appends of one thread: seconds of the acknowledged ones, and how many failed."""
-
-    seconds: list[float] = field(default_factory=list)
-    elapsed: float = 0.0
-    failures: list[str] = field(default_factory=list)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writers:
     """Who writes, as plain values that travel to the worker processes."""
@@ -293,26 +284,6 @@ def made(name: str, folder: str) -> str:
     Path(folder).mkdir()
     SYSTEMS[name].create(folder)
     return folder
-
-
-def run_block(step: Step, seconds: float) -> Tally:
-    """Append one row after the other for a time; an append under way is waited for."""
-    tally = Tally()
-    begun = now = time.perf_counter()
-    for call in itertools.count():
-        if now - begun >= seconds:
-            break
-        rows = one_row(call)
-        before = time.perf_counter()
-        try:
-            step(rows)
-        except Exception as error:  # noqa: BLE001 - a failure is a figure here
-            tally.failures.append(f"{type(error).__name__}: {error}"[:200])
-        else:
-            tally.seconds.append(time.perf_counter() - before)
-        now = time.perf_counter()
-    tally.elapsed = now - begun
-    return tally
 
 
 def run_rows(writers: Writers) -> list[Row]:
@@ -556,27 +527,6 @@ def least_rate(row: Row) -> float:
     return {"1": 0.6, "8": 1.0, "32": 1.0, f"1 x {THREADS} threads": 3.0}.get(row.writers, 0.0)
 
 
-def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    cells = [headings, *lines]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(headings))]
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    padded = (
-        [line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]
-        for line in (headings, rule, *lines)
-    )
-    return "\n".join(f"| {' | '.join(line)} |" for line in padded)
-
-
-def machine() -> str:
-    packages = ["pylance", "pyarrow"]
-    packages += [name for name in ("deltalake", "pyiceberg") if importlib.util.find_spec(name)]
-    return (
-        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {platform.system()} "
-        f"{platform.machine()}, Python {platform.python_version()}, "
-        + ", ".join(f"{name} {version(name)}" for name in packages)
-    )
-
-
 def fsync_milliseconds(folder: str) -> float:
     times = []
     with tempfile.TemporaryFile(buffering=0, dir=folder) as file:
@@ -620,10 +570,6 @@ def postgres_if_wanted(names: Sequence[str]) -> Iterator[None]:
         yield
     finally:
         server.stop()
-
-
-def numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",") if part]
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

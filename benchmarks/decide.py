@@ -11,7 +11,9 @@ Servers are started for the run, with durable settings. docs/reference/performan
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
+import http.client
 import itertools
 import json
 import math
@@ -34,8 +36,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins/holdfast-etcd/src"))
 
 import obstore
+from holdfast_etcd import connect as connect_etcd
 
 import s3_servers
 import servers
@@ -48,10 +52,14 @@ from holdfast.arbiter import (
     Verdict,
     Won,
     connect_commit_store,
+    register_commit_store,
 )
-from holdfast.formats import ArbiterKind, Name, Pin
+from holdfast.arbiter.stores.dynamodb import DynamoCommitStore
+from holdfast.formats import PIN_PATH, ArbiterKind, Name, Pin, encode_pin
 from holdfast.storage import RemoteStore, open_store
 from holdfast.testing import FaultyS3Process
+
+register_commit_store("etcd", connect_etcd)  # it need not be installed here
 
 SMALL, LARGE = 500, 100_000  # bytes: inside the record, and staged
 BLOCK_SECONDS = 0.25
@@ -205,6 +213,44 @@ def raw_redis(url: str, series: str) -> Step:
     return lambda number, body: bool(client.set(f"{series}/{number:020d}", body, nx=True))
 
 
+def raw_dynamodb(url: str, series: str) -> Step:
+    """One conditional put of an item, without a transaction."""
+    store = connect_commit_store(url)
+    assert isinstance(store, DynamoCommitStore)
+
+    def put(number: int, body: bytes) -> bool:
+        item = {"series": {"S": series}, "number": {"N": str(number)}, "value": {"B": body}}
+        store._call(
+            "PutItem",
+            TableName=store._table,
+            Item=item,
+            ConditionExpression="attribute_not_exists(series)",
+        )
+        return True
+
+    return put
+
+
+def raw_etcd(url: str, series: str) -> Step:
+    """One transaction: put a key unless it is there."""
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(str(place.hostname), place.port)
+
+    def put(number: int, body: bytes) -> bool:
+        key = base64.b64encode(f"raw/{series}/{number:020d}".encode()).decode()
+        value = base64.b64encode(body).decode()
+        condition = {"key": key, "target": "CREATE", "result": "EQUAL", "create_revision": "0"}
+        request = {
+            "compare": [condition],
+            "success": [{"request_put": {"key": key, "value": value}}],
+        }
+        connection.request("POST", "/v3/kv/txn", json.dumps(request))
+        answer = json.loads(connection.getresponse().read())
+        return bool(answer.get("succeeded"))
+
+    return put
+
+
 RAW_TABLE = """CREATE TABLE IF NOT EXISTS bench_raw (
     series {text} NOT NULL, number BIGINT NOT NULL, value {blob} NOT NULL,
     PRIMARY KEY (series, number))"""
@@ -213,6 +259,8 @@ RAW_STORES: Mapping[str, Callable[[str, str], Step]] = {
     "postgresql": raw_postgres,
     "mysql": raw_mariadb,
     "redis": raw_redis,
+    "dynamodb": raw_dynamodb,
+    "etcd": raw_etcd,
 }
 
 
@@ -254,6 +302,7 @@ def open_arbiter(case: Case, table_id: str) -> Arbiter:
         store_id=commit_store.identity(),
         store_url=commit_store.url,
     )
+    store.put(PIN_PATH, encode_pin(pin))  # decide looks at it
     return RecordedDecisions(store, commit_store, pin)
 
 
@@ -409,6 +458,23 @@ def redis(place: str) -> Iterator[list[Case]]:
 
 
 @contextlib.contextmanager
+def dynamodb(place: str) -> Iterator[list[Case]]:
+    server = s3_servers.start_ministack()
+    try:
+        url = s3_servers.dynamodb_url(server)
+        set_up(url)
+        yield [Case(label="DynamoDB (ministack) + local disk", objects=place, commit_store=url)]
+    finally:
+        server.stop()
+
+
+@contextlib.contextmanager
+def etcd(place: str) -> Iterator[list[Case]]:
+    with database("etcd") as url:
+        yield [Case(label="etcd + local disk", objects=place, commit_store=url)]
+
+
+@contextlib.contextmanager
 def postgres_s3(_place: str) -> Iterator[list[Case]]:
     with database("postgres") as url, FaultyS3Process(conditions="ignoring") as server:
         yield [
@@ -446,14 +512,16 @@ BACKENDS: Mapping[str, Callable[[str], contextlib.AbstractContextManager[list[Ca
     "postgres": postgres,
     "mariadb": mariadb,
     "redis": redis,
+    "dynamodb": dynamodb,
+    "etcd": etcd,
     "postgres-s3": postgres_s3,
 }
 
 
 def missing(name: str) -> str | None:
     """Say why a backend cannot run here, or None."""
-    if name == "ministack":
-        return s3_servers.missing(name)
+    if name in {"ministack", "dynamodb"}:
+        return s3_servers.missing("ministack")
     server = name.partition("-")[0]
     return servers.missing(server) if server in servers.STARTERS else None
 

@@ -54,7 +54,7 @@ def main() -> None:
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
     config = {"spark.driver.memory": "4g", **dict(one.split("=", 1) for one in given.config)}
-    spark = holdfast.spark.session("local[2]", config=config)
+    spark = holdfast.spark.session("local[2]", config=config, catalogs={"lake": str(folder)})
     try:
         Bench(spark, folder, given.rows, given.rounds).run(given.batches)
     finally:
@@ -90,6 +90,8 @@ class Bench:
     def run(self, batches: int) -> None:
         self.table("write", "Parquet", self.writes())
         self.table("read", "Parquet, all columns", self.reads())
+        for title, runs in self.queries().items():
+            self.table(title, "Parquet", runs)
         self.stream(batches)
         self.merge()
 
@@ -154,6 +156,41 @@ class Bench:
             "Holdfast, sum of one, columns=id": lambda: (
                 load(columns="id").selectExpr("sum(id)").collect()
             ),
+        }
+
+    def queries(self) -> dict[str, dict[str, Callable[[], object]]]:
+        """Return queries as people write them: of Parquet, of a table by name and by address."""
+        parquet, table = self.fresh("parquet"), self.fresh("by-name")
+        self.frame.write.parquet(parquet)
+        writer = self.frame.write.format("holdfast").mode("append")
+        writer.option("vectorColumns", "v:32").save(f"{table}.lance")
+        name = f"lake.`{Path(table).name}`"
+        sources: dict[str, Callable[[], DataFrame]] = {
+            "Parquet": lambda: self.spark.read.parquet(parquet),
+            "Holdfast by name": lambda: self.spark.table(name),
+            "Holdfast by address": lambda: self.spark.read.format("holdfast").load(
+                f"{table}.lance"
+            ),
+        }
+        small = self.spark.range(0, self.rows, self.rows // 100).withColumnRenamed("id", "key")
+        questions: dict[str, Callable[[DataFrame], DataFrame]] = {
+            "count": lambda frame: frame.selectExpr("count(*)"),
+            "where id = 5": lambda frame: frame.where("id = 5"),
+            "sum of one column": lambda frame: frame.selectExpr("sum(x)"),
+            "top 10": lambda frame: frame.select("id", "x").orderBy("x").limit(10),
+            "join with 100 rows": lambda frame: frame.select("id", "word").join(
+                small, frame["id"] == small["key"]
+            ),
+        }
+
+        def ask(
+            question: Callable[[DataFrame], DataFrame], source: Callable[[], DataFrame]
+        ) -> Callable[[], object]:
+            return lambda: question(source()).collect()
+
+        return {
+            title: {name: ask(question, source) for name, source in sources.items()}
+            for title, question in questions.items()
         }
 
     def stream(self, batches: int) -> None:

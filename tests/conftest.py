@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, settings
 
 import s3_servers
 import servers
+import tiers
+from holdfast.testing._fake_cloud import FakeCloud
 from holdfast.testing._faulty_s3 import FaultyS3
 from holdfast.testing._faulty_s3_process import FaultyS3Process
 
@@ -23,6 +25,12 @@ settings.register_profile(
     "holdfast", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("holdfast")
+
+
+@pytest.hookimpl(wrapper=True)  # before `-m` chooses by what is derived here
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    tiers.add_markers(items)
+    return (yield)
 
 
 def skip_without(reason: str | None) -> None:
@@ -48,6 +56,15 @@ def rclone_s3() -> Iterator[s3_servers.S3Server]:
     server = s3_servers.start_rclone()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def fake_cloud() -> Iterator[FakeCloud]:
+    """Start one for all tests: its clients keep one connection pool for the whole process."""
+    cloud = FakeCloud()
+    os.environ.update(cloud.environment())
+    yield cloud
+    cloud.stop()
 
 
 @pytest.fixture

@@ -49,6 +49,12 @@ class S3Server:
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
+def dynamodb_url(server: S3Server, table: str = "holdfast") -> str:
+    """Return the URL of a commit store in ministack's DynamoDB."""
+    address = urlsplit(server.endpoint).netloc
+    return f"dynamodb://{_ACCESS_KEY}:{_SECRET_KEY}@{address}/{table}?region=us-east-1"
+
+
 def missing(name: str) -> str | None:
     """Say plainly what is missing to start the server `name`, or None."""
     if _program(name) is None:

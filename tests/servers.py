@@ -16,6 +16,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ _PROGRAMS = {
     "postgres": ("initdb", "postgres"),
     "mariadb": ("mariadb-install-db", "mariadbd"),
     "redis": ("redis-server",),
+    "etcd": ("etcd",),
 }
 _PLACES = ("/usr/sbin", *(f"/usr/lib/postgresql/{major}/bin" for major in range(19, 11, -1)))
 
@@ -329,10 +331,43 @@ def start_redis(*settings: str) -> Server:
     return _started(server)
 
 
+def start_etcd(*settings: str) -> Server:
+    """Start a cluster of one etcd; more as words of its command line (`--name=value`)."""
+    folder = _new_folder("etcd", None)
+    port, peer = free_port(), free_port()
+    url = f"etcd://127.0.0.1:{port}/tests"
+
+    def answers() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
+                return b'"true"' in answer.read()
+        except OSError:
+            return False
+
+    server = Server(
+        url=url,
+        admin_url=url,
+        port=port,
+        folder=folder,
+        account=None,
+        answers=answers,
+        command=[
+            *(_program("etcd"), "--name=one", f"--data-dir={folder / 'data'}"),
+            *(f"--listen-client-urls=http://127.0.0.1:{port}",),
+            *(f"--advertise-client-urls=http://127.0.0.1:{port}",),
+            *(f"--listen-peer-urls=http://127.0.0.1:{peer}",),
+            *(f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",),
+            *(f"--initial-cluster=one=http://127.0.0.1:{peer}", "--logger=zap", *settings),
+        ],
+    )
+    return _started(server)
+
+
 STARTERS: Mapping[str, Callable[..., Server]] = {
     "postgres": start_postgres,
     "mariadb": start_mariadb,
     "redis": start_redis,
+    "etcd": start_etcd,
 }
 
 

@@ -34,9 +34,10 @@ INDEX = DOCS / "index.md"
 RFC = DOCS / "rfcs" / "0001-decide.md"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 OWN_STORE = DOCS / "how-to" / "write-your-own-commit-store.md"
+OWN_OBJECT_STORE = DOCS / "how-to" / "bring-your-own-object-store.md"
 PRIVILEGES = DOCS / "how-to" / "least-privileges.md"
 # A relative path means the folder in which Spark's Java was started: these start their own.
-OWN_PROCESS = [ROOT / "README.md"]
+OWN_PROCESS = [ROOT / "README.md", DOCS / "how-to" / "spark-sql.md"]
 # Needs a Ray, which takes long to start: tests/commits/test_ray.py runs it.
 RAY = DOCS / "how-to" / "ray.md"
 OTHERS = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
@@ -197,6 +198,20 @@ def test_the_example_commit_store_passes_the_suite(elsewhere: Path) -> None:
     tests = [name for name in vars(CommitStoreSuite) if name.startswith("test_")]
     assert passed is not None
     assert int(passed[1]) >= len(tests) - 5, "only tests that need a server's URL are skipped"
+
+
+def test_the_example_object_store_passes_the_suite(elsewhere: Path) -> None:
+    blocks = [block.text for block in blocks_of(OWN_OBJECT_STORE) if block.tag == "python"]
+    (elsewhere / "test_mounted_store.py").write_text("\n\n".join(blocks))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mounted_store.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= 15  # type: ignore[index]
 
 
 # Links, and what pages name.

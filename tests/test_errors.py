@@ -14,6 +14,7 @@ from holdfast.errors import ErrorKind, HoldfastError, NotFoundError
 TREE: dict[str, tuple[str, tuple[type[BaseException], ...]]] = {
     "AlreadyExistsError": ("already_exists", (FileExistsError,)),
     "BackpressureError": ("backpressure", (TimeoutError,)),
+    "BusyError": ("busy", ()),
     "CollectedError": ("collected", ()),
     "CommitStoreRegressedError": ("commit_store_regressed", ()),
     "CommitUnknownError": ("commit_unknown", ()),
@@ -23,6 +24,8 @@ TREE: dict[str, tuple[str, tuple[type[BaseException], ...]]] = {
     "ForeignVersionError": ("foreign_version", ()),
     "HoldfastError": ("internal", ()),
     "InvalidInputError": ("invalid_input", (ValueError,)),
+    "LogLostError": ("log_lost", ()),
+    "LogWaitsError": ("log_waits", ()),
     "MissingExtraError": ("missing_extra", (ImportError,)),
     "NotFoundError": ("not_found", (FileNotFoundError,)),
     "PermissionDeniedError": ("permission_denied", (PermissionError,)),
@@ -30,9 +33,12 @@ TREE: dict[str, tuple[str, tuple[type[BaseException], ...]]] = {
     "PoisonedError": ("poisoned", ()),
     "SealedError": ("sealed", ()),
     "SnapshotExpiredError": ("snapshot_expired", ()),
+    "StaleHandleError": ("stale_handle", ()),
+    "StaleWorkError": ("stale_work", ()),
     "UnavailableError": ("unavailable", (ConnectionError,)),
     "UnsafeStoreError": ("unsafe_store", ()),
     "UnsupportedError": ("unsupported", (NotImplementedError,)),
+    "UpgradeError": ("upgrade", ()),
     "WalGapError": ("wal_gap", ()),
 }
 CLASSES = [

@@ -164,10 +164,11 @@ def test_a_table_has_one_address_however_it_is_spelt(
 # --- exactly once -----------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("C8")
+@pytest.mark.requirement("C8", "P3")
 def test_a_repeat_is_told_so_and_adds_nothing(place: Place) -> None:
     table = place.create()
-    table.append(rows(1), txn=("job", 5))
+    for number in (5, 4, 0):  # in any order
+        assert table.append(rows(number + 10), txn=("job", number)).applied
     table.append(rows(2), txn="once")
     before = place.stock().version
     for txn in (("job", 5), ("job", 4), ("job", 0), "once"):
@@ -178,7 +179,7 @@ def test_a_repeat_is_told_so_and_adds_nothing(place: Place) -> None:
     assert table.append(rows(5), txn="Once").applied
     assert table.applied([("job", 6), ("job", 7), "once", "twice"]) == [True, False, True, False]
     assert table.applied([]) == []
-    assert place.ids() == [1, 2, 3, 4, 5]
+    assert place.ids() == [2, 3, 4, 5, 10, 14, 15]
 
 
 @pytest.mark.requirement("C8")
@@ -633,10 +634,10 @@ def test_columns_that_change_before_the_decision(
     changes = iter([CHANGES[change]])
     decide = Versions._decide
 
-    def change_first(self: Versions, *args: Any) -> None:
+    def change_first(self: Versions, *args: Any, **kwargs: Any) -> Any:
         if self is table._versions:
             next(changes, lambda _: None)(place.open().dataset())
-        decide(self, *args)
+        return decide(self, *args, **kwargs)
 
     def commit() -> object:
         if how == "append":
@@ -663,10 +664,10 @@ def test_columns_added_before_the_decision(place: Place, monkeypatch: pytest.Mon
     changes = iter([lambda d: d.add_columns({"double": "id * 2"})])
     decide = Versions._decide
 
-    def change_first(self: Versions, *args: Any) -> None:
+    def change_first(self: Versions, *args: Any, **kwargs: Any) -> Any:
         if self is table._versions:
             next(changes, lambda _: None)(place.open().dataset())
-        decide(self, *args)
+        return decide(self, *args, **kwargs)
 
     monkeypatch.setattr(Versions, "_decide", change_first)
     assert table.append(rows(2)).version == 4
@@ -701,3 +702,60 @@ def test_fragments_that_do_not_belong(local: Place) -> None:
         table.commit(parts)
     assert local.ids() == [1]
     assert local.stock().version == 2
+
+
+# Rows of several callers as one version
+
+
+def test_rows_of_several_callers_become_one_fragment(tmp_path: Path) -> None:
+    table = holdfast.create_table(tmp_path / "t.lance", pa.schema([("id", pa.int64())]))
+    items: list[tuple[Any, Any]] = [([{"id": n}], ("app", n)) for n in range(5)]
+    done = table.append_all(items)
+    assert [one.applied for one in done if isinstance(one, holdfast.CommitResult)] == [True] * 5
+    assert {one.version for one in done if isinstance(one, holdfast.CommitResult)} == {2}
+    assert table.status().fragments == 1
+    assert set(table.history(1)[0].txns) == {f"app:{n}" for n in range(5)}
+
+
+@pytest.mark.requirement("C8", "P3")
+def test_each_of_several_callers_has_its_own_outcome(tmp_path: Path) -> None:
+    table = holdfast.create_table(tmp_path / "t.lance", pa.schema([("id", pa.int64())]))
+    table.append([{"id": 0}], txn=("app", 0))
+    items: list[tuple[Any, Any]] = [
+        ([{"id": 0}], ("app", 0)),  # there already
+        ([{"id": 1}], ("app", 1)),
+        ([{"wrong": 1}], ("app", 2)),
+        ([{"id": 3}], ("app", 1)),  # the same transaction twice in one call
+        ([{"id": 4}], None),
+        ([], ("app", 5)),
+    ]
+    done = table.append_all(items)
+    assert [getattr(one, "applied", type(one)) for one in done] == [
+        False,
+        True,
+        InvalidInputError,
+        False,
+        True,
+        InvalidInputError,
+    ]
+    assert sorted(table.to_table()["id"].to_pylist()) == [0, 1, 4]
+
+
+@pytest.mark.requirement("C8", "P3")
+def test_a_transaction_that_another_process_commits_meanwhile_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = holdfast.create_table(tmp_path / "t.lance", pa.schema([("id", pa.int64())]))
+    table.append([{"id": 0}])
+    other = holdfast.open_table(tmp_path / "t.lance")
+    real = write_fragments
+
+    def write(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        other.append([{"id": 1}], txn=("app", 1))  # between the look and the decision
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(holdfast.table, "write_fragments", write)
+    done = table.append_all([([{"id": n}], ("app", n)) for n in (1, 2, 3)])
+    assert [getattr(one, "applied", one) for one in done] == [False, True, True]
+    assert sorted(table.to_table()["id"].to_pylist()) == [0, 1, 2, 3]

@@ -64,7 +64,7 @@ def test_a_string(text: str) -> None:
         (7, "app"),
         (b"app", 1),
         {"app": 1},
-        {"app", "b"},
+        {"app"},
         AppTxn("", 1),
         AppTxn("app", True),
         AppTxn("app", -1),

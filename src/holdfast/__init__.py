@@ -23,11 +23,11 @@ from holdfast.arbiter import (
     open_arbiter,
     probe,
 )
-from holdfast.commits import Namespace
 from holdfast.errors import HoldfastError
 from holdfast.options import StorageOptions
 
 if TYPE_CHECKING:
+    from holdfast.commits import Namespace
     from holdfast.index import BuildInfo, IndexInfo, IndexResult
     from holdfast.memtable import IndexConfig
     from holdfast.read import TableSnapshot
@@ -86,6 +86,7 @@ __all__ = [
 
 # What is not in `holdfast.table`.
 _HOMES = {
+    "holdfast.commits": {"Namespace"},
     "holdfast.index": {"BuildInfo", "IndexInfo", "IndexResult"},
     "holdfast.memtable": {"IndexConfig"},
     "holdfast.read": {"TableSnapshot"},

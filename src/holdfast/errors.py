@@ -5,19 +5,24 @@ builtin a user would expect. Errors pickle, so they cross Spark workers, and hol
 
 | the caller ...                                  | class                                    |
 |-------------------------------------------------|------------------------------------------|
-| reads again, rebuilds and tries again           | `ConflictError`, `AlreadyExistsError`    |
+| reads again, rebuilds and tries again           | `ConflictError`, `AlreadyExistsError`,   |
+|                                                 | `CollectedError`, `StaleWorkError`       |
 | retries the same call with the same token       | `CommitUnknownError`                     |
-| waits and tries again                           | `UnavailableError`, `BackpressureError`  |
+| waits and tries again                           | `UnavailableError`, `BackpressureError`, |
+|                                                 | `BusyError`                              |
 | takes a new snapshot and reads again            | `SnapshotExpiredError`                   |
+| opens the table again                           | `StaleHandleError`                       |
 | opens the shard again, then sends it again      | `FencedError`, `PoisonedError`           |
 | writes to another shard                         | `SealedError`                            |
 | corrects the call                               | `InvalidInputError`, `NotFoundError`,    |
 |                                                 | `PermissionDeniedError`, `MissingExtraError` |
+| installs a newer Holdfast                       | `UpgradeError`                           |
 | chooses another way of deciding                 | `UnsafeStoreError`, `UnsupportedError`   |
 | stops, and lets an operator look                | `CommitStoreRegressedError`,             |
 |                                                 | `ForeignVersionError`, `PinMismatchError`, |
-|                                                 | `CorruptError`, `CollectedError`,        |
-|                                                 | `WalGapError`                            |
+|                                                 | `CorruptError`, `WalGapError`            |
+| says what becomes of rows that wait in the log  | `LogLostError`                           |
+| merges the log, rebuilds and tries again        | `LogWaitsError`                          |
 """
 
 from __future__ import annotations
@@ -31,6 +36,7 @@ class ErrorKind(StrEnum):
 
     ALREADY_EXISTS = "already_exists"
     BACKPRESSURE = "backpressure"
+    BUSY = "busy"
     COLLECTED = "collected"
     COMMIT_STORE_REGRESSED = "commit_store_regressed"
     COMMIT_UNKNOWN = "commit_unknown"
@@ -40,6 +46,8 @@ class ErrorKind(StrEnum):
     FOREIGN_VERSION = "foreign_version"
     INTERNAL = "internal"
     INVALID_INPUT = "invalid_input"
+    LOG_LOST = "log_lost"
+    LOG_WAITS = "log_waits"
     MISSING_EXTRA = "missing_extra"
     NOT_FOUND = "not_found"
     PERMISSION_DENIED = "permission_denied"
@@ -47,9 +55,12 @@ class ErrorKind(StrEnum):
     POISONED = "poisoned"
     SEALED = "sealed"
     SNAPSHOT_EXPIRED = "snapshot_expired"
+    STALE_HANDLE = "stale_handle"
+    STALE_WORK = "stale_work"
     UNAVAILABLE = "unavailable"
     UNSAFE_STORE = "unsafe_store"
     UNSUPPORTED = "unsupported"
+    UPGRADE = "upgrade"
     WAL_GAP = "wal_gap"
 
 
@@ -100,6 +111,25 @@ class ConflictError(HoldfastError):
     kind = ErrorKind.CONFLICT
 
 
+class LogWaitsError(ConflictError):
+    """Rows of the table's log wait, and would win over this change of the base: merge them first.
+
+    Nothing was committed. `Table.merge_log` merges all that waits; then read again and rebuild.
+    """
+
+    kind = ErrorKind.LOG_WAITS
+
+
+class StaleWorkError(ConflictError):
+    """The work was begun before the last two vacuums, so its files may be gone: begin it anew.
+
+    Nothing was committed. `begun_on` is the version it was begun on, `floor` the oldest that
+    would do.
+    """
+
+    kind = ErrorKind.STALE_WORK
+
+
 class AlreadyExistsError(HoldfastError, FileExistsError):
     """Something has this name. Whose it is must still be read: a question, not a verdict."""
 
@@ -118,6 +148,15 @@ class UnavailableError(HoldfastError, ConnectionError):
 
     kind = ErrorKind.UNAVAILABLE
     __str__ = HoldfastError.__str__
+
+
+class BusyError(UnavailableError):
+    """Another process (`holder`) keeps a lock that is needed; this call changed nothing.
+
+    Let that process go on, or end it: what it had begun is then undone by itself.
+    """
+
+    kind = ErrorKind.BUSY
 
 
 class InvalidInputError(HoldfastError, ValueError):
@@ -159,6 +198,12 @@ class UnsupportedError(HoldfastError, NotImplementedError):
     kind = ErrorKind.UNSUPPORTED
 
 
+class UpgradeError(HoldfastError):
+    """A newer Holdfast wrote this in a `format` that this one does not know: upgrade."""
+
+    kind = ErrorKind.UPGRADE
+
+
 class CommitStoreRegressedError(HoldfastError):
     """The commit store forgot a decision that the object store still shows. Stop writing."""
 
@@ -184,9 +229,22 @@ class CorruptError(HoldfastError):
 
 
 class CollectedError(HoldfastError):
-    """This name was decided long ago and its record was collected: the caller's view is stale."""
+    """What the caller built on or asked for was collected since it read: read again and rebuild.
+
+    Nothing of this call was decided.
+    """
 
     kind = ErrorKind.COLLECTED
+
+
+class LogLostError(CorruptError):
+    """The table no longer says how far its log is merged: somebody overwrote or restored it.
+
+    That was done past Holdfast, so nobody knows whether the rows that wait still count. They
+    are all there. Say what becomes of them with `Table.reset_log` or `holdfast wal reset`.
+    """
+
+    kind = ErrorKind.LOG_LOST
 
 
 class BackpressureError(HoldfastError, TimeoutError):
@@ -221,6 +279,15 @@ class SnapshotExpiredError(HoldfastError):
     kind = ErrorKind.SNAPSHOT_EXPIRED
 
 
+class StaleHandleError(HoldfastError):
+    """The table was removed, made anew or released since this handle was opened: open it again.
+
+    Nothing of this call is in the table that is there now.
+    """
+
+    kind = ErrorKind.STALE_HANDLE
+
+
 class SealedError(HoldfastError):
     """The shard is sealed: nobody writes to it any more."""
 
@@ -236,6 +303,7 @@ class WalGapError(HoldfastError):
 __all__ = [
     "AlreadyExistsError",
     "BackpressureError",
+    "BusyError",
     "CollectedError",
     "CommitStoreRegressedError",
     "CommitUnknownError",
@@ -246,6 +314,8 @@ __all__ = [
     "ForeignVersionError",
     "HoldfastError",
     "InvalidInputError",
+    "LogLostError",
+    "LogWaitsError",
     "MissingExtraError",
     "NotFoundError",
     "PermissionDeniedError",
@@ -253,8 +323,11 @@ __all__ = [
     "PoisonedError",
     "SealedError",
     "SnapshotExpiredError",
+    "StaleHandleError",
+    "StaleWorkError",
     "UnavailableError",
     "UnsafeStoreError",
     "UnsupportedError",
+    "UpgradeError",
     "WalGapError",
 ]

@@ -11,7 +11,7 @@ import difflib
 import ipaddress
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -77,6 +77,15 @@ _CONFIG: Mapping[str, tuple[str, ...]] = {
         "use_azure_cli",
         "use_emulator",
     ),
+    # pylance reads these by exactly one name.
+    "cos": ("cos_enable_versioning", "cos_endpoint", "cos_secret_id", "cos_secret_key"),
+    "oss": (
+        "oss_access_key_id",
+        "oss_endpoint",
+        "oss_region",
+        "oss_secret_access_key",
+        "oss_security_token",
+    ),
     "file": (),
     "memory": (),
 }
@@ -84,6 +93,8 @@ _PREFIXES: Mapping[str, tuple[str, ...]] = {
     "s3": ("aws_",),
     "gs": ("google_",),
     "az": ("azure_storage_", "azure_"),
+    "cos": (),
+    "oss": (),
     "file": (),
     "memory": (),
 }
@@ -94,11 +105,6 @@ _ALIASES: Mapping[str, Mapping[str, str]] = {
         "endpoint_url_s3": "endpoint",
         "sts_endpoint": "endpoint_url_sts",
         "token": "session_token",
-        # Tencent COS is reached through its S3 interface.
-        "cos_endpoint": "endpoint",
-        "cos_region": "region",
-        "cos_secret_id": "access_key_id",
-        "cos_secret_key": "secret_access_key",
     },
     "gs": {"service_account_path": "service_account", "storage_token": "bearer_token"},
     "az": {
@@ -109,6 +115,8 @@ _ALIASES: Mapping[str, Mapping[str, str]] = {
         "master_key": "account_key",
         "sas_token": "sas_key",
     },
+    "cos": {},
+    "oss": {},
     "file": {},
     "memory": {},
 }
@@ -130,6 +138,7 @@ _CLIENT = {
 _FLAGS = {
     "allow_http",
     "allow_invalid_certificates",
+    "cos_enable_versioning",
     "disable_bulk_delete",
     "disable_tagging",
     "http1_only",
@@ -160,8 +169,12 @@ _PRINTABLE = {
     "client_max_retries",
     "client_retry_timeout",
     "connect_timeout",
+    "cos_enable_versioning",
+    "cos_endpoint",
     "default_region",
     "endpoint",
+    "oss_endpoint",
+    "oss_region",
     "region",
     "s3_express",
     "server_side_encryption",
@@ -172,7 +185,17 @@ _PRINTABLE = {
     *_LANCE_ONLY,
 }
 _SECRET = {name for names in _CONFIG.values() for name in names} - _PRINTABLE
-_REMOTE = ("s3", "gs", "az")
+_REMOTE = ("s3", "gs", "az", "cos", "oss")
+# The client of these has no other settings of its connections.
+_FEW_SETTINGS = {"allow_http", "request_timeout", "timeout"}
+_CLIENT_KEYS: Mapping[str, Collection[str]] = {
+    "s3": _CLIENT.keys(),
+    "gs": _CLIENT.keys(),
+    "az": _CLIENT.keys(),
+    "cos": _FEW_SETTINGS,
+    "oss": _FEW_SETTINGS,
+}
+_IDENTITIES = ("access_key_id", "account_name", "cos_secret_id", "oss_access_key_id")
 _ENV = "env:"
 
 
@@ -254,6 +277,18 @@ def translate(backend: str, options: StorageOptions) -> ClientSettings:
     )
 
 
+def client_identity(backend: str, options: StorageOptions) -> str:
+    """Return as whom a client with these options asks, to tell clients apart; may hold secrets.
+
+    Raises:
+        InvalidInputError: as for `translate`.
+    """
+    if backend not in _CONFIG:  # a store of another package: we do not know its options
+        return " ".join(f"{key}={resolve(key, value)}" for key, value in sorted(options.items()))
+    config = translate(backend, options).config
+    return next((config[name] for name in _IDENTITIES if name in config), "")
+
+
 def resolve(key: str, value: str) -> str:
     """Return `value`, or what the environment variable behind `env:NAME` holds now.
 
@@ -299,7 +334,7 @@ def _config_key(backend: str, key: str) -> str:
             return bare
         if bare in aliases:
             return aliases[bare]
-    bare_names = [*names, *aliases, *(_CLIENT if backend in _REMOTE else ())]
+    bare_names = [*names, *aliases, *_CLIENT_KEYS.get(backend, ())]
     known = [*bare_names, *(p + n for p in _PREFIXES[backend] for n in bare_names), *_RETRY]
     raise InvalidInputError(
         f"unknown storage option {key!r} for {backend}://{suggestion(key, known)}; "
@@ -308,9 +343,8 @@ def _config_key(backend: str, key: str) -> str:
 
 
 def _client_key(backend: str, key: str) -> str | None:
-    if backend not in _REMOTE:
-        return None
-    return next((_CLIENT[bare] for bare in _bare(backend, key) if bare in _CLIENT), None)
+    known = _CLIENT_KEYS.get(backend, ())
+    return next((_CLIENT[bare] for bare in _bare(backend, key) if bare in known), None)
 
 
 def _check_form(name: str, key: str, value: str) -> None:
@@ -345,7 +379,7 @@ def _whole(number: float | None) -> int | None:
 
 
 def _check_transport(config: dict[str, str], client: dict[str, str | bool]) -> None:
-    for option in ("endpoint", "base_url"):
+    for option in ("endpoint", "base_url", "cos_endpoint", "oss_endpoint"):
         if option in config:
             _check_endpoint(option, config[option], client)
 

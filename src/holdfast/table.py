@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -25,46 +25,58 @@ from holdfast._clock import Clock, SystemClock
 from holdfast.arbiter import (
     Arbiter,
     RecordedDecisions,
+    SupportsVerdict,
+    accept_shards,
     confirm_pin,
     create_arbiter,
     open_arbiter,
 )
-from holdfast.commits._appends import Append, Appender
+from holdfast.commits._appends import Append, Appender, Prepared
 from holdfast.commits._columns import columns_of
 from holdfast.commits._committer import Committer, LanceOperation
-from holdfast.commits._data import Data, as_reader, read_any
+from holdfast.commits._data import Data, as_reader, checked, read_any
+from holdfast.commits._held import hold
 from holdfast.commits._history import TableStatus, VersionInfo, read_history, read_status
+from holdfast.commits._joined import join_rows
 from holdfast.commits._lance import translated
+from holdfast.commits._log_rules import After
 from holdfast.commits._opening import created, opened
-from holdfast.commits._operation import LongLived, Operation
+from holdfast.commits._operation import Committed, LongLived, Operation
 from holdfast.commits._versions import Edit, Versions, address_of
 from holdfast.errors import (
     AlreadyExistsError,
     ConflictError,
+    ErrorKind,
+    HoldfastError,
     InvalidInputError,
+    LogWaitsError,
     NotFoundError,
 )
 from holdfast.formats import (
     PIN_PATH,
     VERSIONS_SERIES,
     Pin,
-    is_applied,
+    base_roots,
+    creation_mark,
+    edit_config,
+    is_created_by,
     is_staged_manifest,
+    read_config,
     version_name,
 )
+from holdfast.formats._content import check_types, widened
+from holdfast.formats._keys import key_columns, mark_key
 from holdfast.index._verbs import IndexVerbs
 from holdfast.options import StorageOptions, resolve
 from holdfast.read._verbs import ReadVerbs
 from holdfast.shard._verbs import ShardVerbs
 from holdfast.storage import ObjectStore, open_store
-from holdfast.txn import TxnLike, parse_txn
+from holdfast.txn import Txn, TxnLike, parse_txn
 from holdfast.upkeep._vacuum import GRACE, VacuumResult, vacuum_store
 from holdfast.upkeep._verbs import UpkeepVerbs
-from holdfast.upkeep._waiting import guard_of
-from holdfast.wal._shards import accept_shards
+from holdfast.upkeep._waiting import merge_waiting
 from holdfast.wal._verbs import LogVerbs
 
-PRIMARY_KEY = b"lance-schema:unenforced-primary-key"
 _OVERWRITES = 10  # how often one is tried again when another came first
 
 
@@ -111,9 +123,10 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
         self._store = store
         self._arbiter = arbiter
         self._clock = clock or SystemClock()
-        self._versions = Versions(store, arbiter, uri)
+        self._versions = Versions(store, arbiter, uri, options=self._resolved)
         self._appender = Appender(self._versions, self._resolved)
         self._committer = Committer(self._versions, self._resolved)
+        self._has_log = False  # whether an append found rows that waited
 
     def __repr__(self) -> str:
         return f"Table({self._uri})"
@@ -143,9 +156,11 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
         the way to another process. Send this table instead.
 
         Warning:
-            Rows that wait in the table's log win over what is changed here once they are
-            merged. So `update` and `merge_insert` of a table with a key are refused while any
-            wait; Lance then reports a commit whose result is unknown, and the log says why.
+            Rows that wait in the table's log would win over what is changed here once they are
+            merged. So changes of a table with a key are refused while any wait: with a
+            `LogWaitsError`, unless the dataset went through pylance's functions
+            (`lance.write_dataset(rows, dataset)`); those report a commit whose result is
+            unknown, and the log says why. `merge_log` merges what waits. A restore supersedes it.
 
         Args:
             version: which one; the newest unless told.
@@ -157,14 +172,28 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
             CommitStoreRegressedError, ForeignVersionError, CorruptError: the newest version is
                 not the one that was decided.
         """
-        guard = None if over_log else guard_of(self._log_ground())
-        live = LongLived(self._versions, self._resolved, guard)
+        live = LongLived(self._versions, self._resolved, {} if over_log else None)
         hook: Any = live
         with live.settled():
-            return opened(hook, version)
+            return hold(opened(hook, version), live)
+
+    def check_writable(self) -> None:
+        """Return if this table's versions can be decided, before files are written for one.
+
+        The first call on an object store that decides by itself probes it, if nobody did lately.
+
+        Raises:
+            UnsafeStoreError: the store failed the probe.
+            PermissionDeniedError: it cannot be written to.
+        """
+        if isinstance(self._arbiter, SupportsVerdict):
+            self._arbiter.require_verdict()
 
     def append(self, data: Data, *, txn: TxnLike | None = None) -> CommitResult:
         """Add rows. They are in the table, durably, when this returns.
+
+        On a table with a key and a log, what waits there is merged first: so older rows do not
+        come back over these.
 
         Args:
             data: anything with Arrow's stream interface, or a list of dicts.
@@ -174,6 +203,9 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
             InvalidInputError: no rows, columns that do not fit, a malformed txn.
             CommitUnknownError: the outcome could not be learnt; repeat with the same txn.
             ConflictError: other writers changed the table in a way that excludes this.
+            StaleWorkError: it took so long that vacuum may have taken its files.
+            LogWaitsError: rows wait in the log that cannot be merged now.
+            LogLostError: the table does not say how far its log is merged.
             UnavailableError, PermissionDeniedError: a store did not do its part; nothing was
                 added.
             CommitStoreRegressedError, ForeignVersionError, CorruptError: the newest version is
@@ -181,15 +213,79 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
         """
         begun = self._clock.elapsed()
         parsed = None if txn is None else parse_txn(txn)
+        self.check_writable()
         prepared = self._appender.prepare()
-        if parsed is not None and is_applied(prepared.config, parsed):
+        ledger = self._versions.ledger
+        if parsed is not None and ledger.may_hold(prepared.config, parsed):
             prepared = self._appender.prepare(exact=True)
-            if is_applied(prepared.config, parsed):
+            if ledger.holds(prepared.config, parsed):
                 return self._result(prepared.version, 0, txn, applied=False, begun=begun)
-        reader = as_reader(data, prepared.table.schema)
+        if parsed is not None:
+            ledger.check_room(prepared.config, parsed)
+        renewed: list[Prepared] = []
+
+        def schema_now() -> pa.Schema:
+            renewed.append(self._appender.prepare(exact=True))
+            return renewed[0].table.schema
+
+        # What rows are written for is remembered: others may have changed the columns since.
+        reader = as_reader(data, prepared.table.schema, schema_now)
+        prepared = renewed[0] if renewed else prepared
         with translated(self._uri):
             fragments = write_fragments(reader, prepared.table, mode="append")
         return self._commit(prepared.append(fragments, parsed), txn, begun)
+
+    def append_all(
+        self, items: Sequence[tuple[pa.Table | list[dict[str, Any]], TxnLike | None]]
+    ) -> list[CommitResult | HoldfastError]:
+        """Add the rows of several callers as one version and one fragment, where that can be.
+
+        Each is added once under its own transaction id, as by `append`, and has its own
+        outcome: a result, or the error that `append` would have raised. Those that cannot be
+        joined with the others are added one by one.
+
+        Args:
+            items: rows, and what makes a repeat of them harmless; for a server that takes many
+                small inserts.
+
+        Raises:
+            HoldfastError: as for `dataset`; nothing was added.
+        """
+        begun = self._clock.elapsed()
+        outcomes = self._append_joined(items, begun) if len(items) > 1 else {}
+        for number, (data, txn) in enumerate(items):
+            if number not in outcomes:
+                try:
+                    outcomes[number] = self.append(data, txn=txn)
+                except HoldfastError as error:
+                    outcomes[number] = error
+        return [outcomes[number] for number in range(len(items))]
+
+    def _append_joined(
+        self, items: Sequence[tuple[pa.Table | list[dict[str, Any]], TxnLike | None]], begun: float
+    ) -> dict[int, CommitResult | HoldfastError]:
+        """Add those that fit together as one fragment; return their outcomes by their numbers."""
+        prepared = self._appender.prepare()
+        joined = join_rows(items, prepared, self._versions.ledger)
+        if len(joined) < 2:  # noqa: PLR2004 - nothing to join
+            return {}
+        txns = tuple(part.txn for part in joined if part.txn is not None)
+        try:
+            with translated(self._uri):
+                rows = pa.concat_tables([part.rows for part in joined])
+                fragments = write_fragments(rows, prepared.table, mode="append")
+            append = replace(prepared.append(fragments, None), txn=next(iter(txns), None))
+            done = self._append_over_log(replace(append, others=txns[1:]))
+        except HoldfastError as error:
+            # Nothing was added: one of them may be the reason, or be in the table already.
+            alone = error.kind in {ErrorKind.CONFLICT, ErrorKind.INVALID_INPUT}
+            return {} if alone else dict.fromkeys((part.number for part in joined), error)
+        return {
+            part.number: self._result(
+                done.version, part.rows.num_rows, items[part.number][1], applied=True, begun=begun
+            )
+            for part in joined
+        }
 
     def commit(
         self,
@@ -204,9 +300,11 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
             fragments: what `lance.fragment.write_fragments` returned.
             txn: makes a repeat harmless: `(app, number)` or a string.
             read_version: the version for which they were written. Without it they must fit
-                the columns as they are now: an overwrite with others goes unnoticed.
+                the columns as they are now: an overwrite with others goes unnoticed; and each
+                file is looked for, once the table was vacuumed.
 
         Raises:
+            StaleWorkError: they were written so long ago that vacuum may have taken them.
             InvalidInputError: no rows, no fragments of this table, or a malformed txn.
             NotFoundError: a data file is not there (looked for on local disk only).
             Other errors: as for `append`.
@@ -217,7 +315,8 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
         if not all(isinstance(part, FragmentMetadata) for part in given):
             raise InvalidInputError("fragments are what lance.fragment.write_fragments returns")
         columns = None if read_version is None else columns_of(self.dataset(read_version))
-        return self._commit(Append(fragments=given, txn=parsed, columns=columns), txn, begun)
+        append = Append(fragments=given, txn=parsed, columns=columns, read_version=read_version)
+        return self._commit(append, txn, begun)
 
     def commit_operation(
         self,
@@ -243,6 +342,9 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
                 not there (looked for on local disk only).
             ConflictError: others changed what it was built on. `retryable` is True when
                 reading again and building it anew may help.
+            StaleWorkError: it was built so long ago that vacuum may have taken its files.
+            LogWaitsError: it changes keyed rows, and rows wait in the table's log: merge them
+                with `merge_log`, read again and rebuild.
             CommitUnknownError: the outcome could not be learnt; repeat with the same txn.
             Other errors: as for `append`; nothing was committed.
         """
@@ -255,14 +357,27 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
         read_version: int,
         txn: TxnLike | None = None,
         edit: Edit | None = None,
+        begun_on: int | None = None,
+        after: After | None = None,
     ) -> CommitResult:
-        """Commit an operation; `edit` changes the manifest that is decided, or refuses."""
+        """Commit an operation; `edit` changes the manifest that is decided, or refuses.
+
+        `begun_on` is the version that was read before files were written, if it is older;
+        `after` tells how far `merge_waiting` merged the log before the operation was built.
+        """
         begun = self._clock.elapsed()
         parsed = None if txn is None else parse_txn(txn)
         _check_version(read_version)
         if isinstance(operation, lance.LanceOperation.Append) and edit is None:
             return self.commit(operation.fragments, txn=txn, read_version=read_version)
-        done = self._committer.commit(operation, read_version=read_version, txn=parsed, edit=edit)
+        done = self._committer.commit(
+            operation,
+            read_version=read_version,
+            txn=parsed,
+            edit=edit,
+            begun_on=begun_on,
+            after=after,
+        )
         rows = _rows_of(operation) if done.applied else 0
         return self._result(done.version, rows, txn, applied=done.applied, begun=begun)
 
@@ -270,19 +385,23 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
         """Replace all rows and columns; the newest of several overwrites stands."""
         parsed = None if txn is None else parse_txn(txn)
         begun = self._clock.elapsed()
+        self.check_writable()
         table = self.dataset()
-        if parsed is not None and is_applied(table.config(), parsed):
-            return self._result(table.version, 0, txn, applied=False, begun=begun)
-        key = [field.name for field in table.schema if PRIMARY_KEY in (field.metadata or {})]
+        if parsed is not None:
+            if self._versions.ledger.holds(table.config(), parsed):
+                return self._result(table.version, 0, txn, applied=False, begun=begun)
+            self._versions.ledger.check_room(table.config(), parsed)
         reader = _with_rows(read_any(data))
-        schema = _with_key(reader.schema, key)
+        schema = _with_key(reader.schema, key_columns(table.schema))
         with translated(self._uri):
-            fragments = write_fragments(reader.cast(schema), table, mode="overwrite")
+            fragments = write_fragments(checked(reader, schema), table, mode="overwrite")
         operation = lance.LanceOperation.Overwrite(schema, fragments)
         for left in reversed(range(_OVERWRITES)):
             try:
                 newest = self.dataset().version
-                return self.commit_operation(operation, read_version=newest, txn=txn)
+                return self._commit_operation(
+                    operation, read_version=newest, txn=txn, begun_on=int(table.version)
+                )
             except ConflictError as error:
                 if not error.details.get("retryable") or not left:
                     raise
@@ -291,9 +410,26 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
     def _commit(self, append: Append, txn: TxnLike | None, begun: float) -> CommitResult:
         if not append.rows:
             raise InvalidInputError("there are no rows to append", table=self._uri)
-        done = self._appender.append(append)
+        done = self._append_over_log(append)
         rows = append.rows if done.applied else 0
         return self._result(done.version, rows, txn, applied=done.applied, begun=begun)
+
+    def _append_over_log(self, append: Append) -> Committed:
+        """Append; rows that wait in the log of a table with a key are merged first.
+
+        That a table has a log is learnt from the manifest that is about to be decided, so one
+        without pays nothing; it is kept in mind for the next append.
+        """
+        for left in reversed(range(_OVERWRITES)):
+            after = merge_waiting(self._log_ground()) if self._has_log else None
+            try:
+                return self._appender.append(replace(append, after=after))
+            except LogWaitsError:
+                if not left:
+                    raise
+                self._has_log = True
+                append = replace(append, handle=None)  # it may be used once
+        raise AssertionError("unreachable")
 
     def applied(self, txns: Sequence[TxnLike]) -> list[bool]:
         """Tell of each transaction whether the newest version holds it.
@@ -302,8 +438,20 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
             InvalidInputError: a malformed txn.
         """
         parsed = [parse_txn(txn) for txn in txns]
-        config = self.dataset().config()
-        return [is_applied(config, txn) for txn in parsed]
+        applied = set(self._versions.ledger.applied(self.dataset().config(), parsed))
+        return [txn in applied for txn in parsed]
+
+    def _is_repeat(self, txn: TxnLike) -> bool:
+        """Tell whether a transaction is applied; refuse, before work begins, one that cannot be.
+
+        Raises:
+            InvalidInputError: a malformed txn, or one of an app whose numbers have too many gaps.
+        """
+        parsed, config = parse_txn(txn), self.dataset().config()
+        if self._versions.ledger.holds(config, parsed):
+            return True
+        self._versions.ledger.check_room(config, parsed)
+        return False
 
     def history(self, limit: int | None = None) -> list[VersionInfo]:
         """Return the versions, newest first: what, when, by which transactions, decided by whom.
@@ -340,7 +488,7 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
 
         Raises:
             InvalidInputError: an unknown kind, a grace period below an hour, versions kept
-                for less than seven days, a table with branches, or one with appends to rescue.
+                for less than seven days, or a table with appends to rescue.
             NotFoundError: the table has no version.
             CorruptError: a version cannot be read, so nobody knows which files it shows.
             UnavailableError, PermissionDeniedError: a store gave no answer, or refused.
@@ -348,6 +496,7 @@ class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
         return vacuum_store(
             self._store,
             self._arbiter,
+            touch=self._committer.touch,
             what=what,
             grace=grace,
             keep_versions_for=keep_versions_for,
@@ -396,37 +545,119 @@ def create_table(
     primary_key: Sequence[str] = (),
     commit_store: str | None = None,
     storage_options: Mapping[str, str] | None = None,
+    txn: TxnLike | None = None,
 ) -> Table:
     """Create an empty table and tie it to its way of deciding, for good.
 
+    Given a transaction id, it may be repeated, after an unknown outcome, say: the table that a
+    creation under the same id made is opened, whatever it holds by now.
+
     Args:
         uri: where the table will be.
-        schema: its columns.
-        primary_key: the columns that identify a row; never null.
+        schema: its columns. Dictionaries get indices of 32 bits at least: Lance cannot read a
+            file again whose values the indices cannot count.
+        primary_key: the columns that identify a row, in the order in which a lookup names
+            them; never null.
         commit_store: see `create_arbiter`.
         storage_options: pylance's storage options.
+        txn: makes a repeat harmless: `(app, number)` or a string. It is not applied by this:
+            rows may be appended under the same id, as `write_table` does.
 
     Raises:
-        AlreadyExistsError: there is a table.
-        InvalidInputError: the schema or key is not usable.
+        AlreadyExistsError: there is a table, and it was not created under this id.
+        CommitUnknownError: the outcome could not be learnt; repeat with the same txn.
+        InvalidInputError: the schema or key is not usable, or a malformed txn.
         UnsafeStoreError: the store failed the probe and no commit store was given.
     """
     options = StorageOptions(storage_options)
     keyed = _with_key(schema, primary_key)
+    parsed = None if txn is None else parse_txn(txn)
+    return _create_or_find(uri, keyed, options, commit_store, txn=parsed)
+
+
+def create_with_fragments(
+    uri: str | Path,
+    schema: pa.Schema,
+    fragments: Sequence[FragmentMetadata],
+    *,
+    txn: TxnLike,
+    commit_store: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Table:
+    """Create a table whose first version shows rows that were written for it, in one commit.
+
+    `schema` names the key already, as the fragments were written. Safe to repeat under its id.
+
+    Raises:
+        AlreadyExistsError, CommitUnknownError, UnsafeStoreError: as for `create_table`.
+    """
+    options = StorageOptions(storage_options)
+    return _create_or_find(
+        uri, schema, options, commit_store, txn=parse_txn(txn), fragments=fragments
+    )
+
+
+def _create_or_find(
+    uri: str | Path,
+    schema: pa.Schema,
+    options: StorageOptions,
+    commit_store: str | None,
+    *,
+    txn: Txn | None,
+    fragments: Sequence[FragmentMetadata] = (),
+) -> Table:
+    try:
+        return _create(uri, schema, options, commit_store, txn=txn, fragments=fragments)
+    except AlreadyExistsError:
+        table = None if txn is None else _find_created(uri, options, commit_store, txn)
+        if table is None:
+            raise
+        return table
+
+
+def _create(
+    uri: str | Path,
+    schema: pa.Schema,
+    options: StorageOptions,
+    commit_store: str | None,
+    *,
+    txn: Txn | None,
+    fragments: Sequence[FragmentMetadata],
+) -> Table:
+    def mark(manifest: bytes) -> bytes:
+        return manifest if txn is None else edit_config(manifest, creation_mark(txn))
+
     store = open_store(uri, options)
     _refuse_existing(uri, store)
     arbiter = create_arbiter(uri, options, commit_store=commit_store)
     table = Table(uri, options, store, arbiter, commit_store=commit_store)
     if arbiter.read(version_name(1)) is not None:
         raise AlreadyExistsError("there is a table already: open it", uri=uri)
-    operation = Operation(table._versions, table._resolved, creates=True)  # noqa: SLF001 - its own maker
+    operation = Operation(table._versions, table._resolved, creates=True, edit=mark)  # noqa: SLF001 - its own maker
     hook: Any = operation
     with operation.settled():
-        made = created(hook, keyed)
+        made = created(hook, schema, fragments)
         operation.returned(int(made.version))
     if isinstance(arbiter, RecordedDecisions):
         confirm_pin(store, arbiter.pin)
     return table
+
+
+def _find_created(
+    uri: str | Path, options: StorageOptions, commit_store: str | None, txn: Txn
+) -> Table | None:
+    """Return the table if it was created under this id.
+
+    Its version 1 was decided before the pin is read here, as `confirm_pin` asks for.
+    """
+    try:
+        table = open_table(uri, options, commit_store=commit_store)
+    except NotFoundError:  # a plain Lance table
+        return None
+    if is_created_by(table.dataset().config(), txn):
+        return table
+    table.close()
+    return None
 
 
 def adopt_table(
@@ -441,6 +672,10 @@ def adopt_table(
     With a commit store, the versions that are there count as decided. Stop stock writers
     first: from now on every writer goes through Holdfast. On a table that is tied already,
     `accept=N` takes foreign versions up to N as decided, and writing may go on.
+
+    Transaction ids that a table was given before it was released, or before it was cloned with
+    pylance's `shallow_clone`, are still applied: their files are where they were, or are copied
+    from the original.
 
     Raises:
         NotFoundError: no Lance table is there.
@@ -469,13 +704,25 @@ def adopt_table(
             arbiter.accept(VERSIONS_SERIES, newest)
         accept_shards(store, arbiter)
         confirm_pin(store, arbiter.pin)
-    return Table(uri, options, store, arbiter, commit_store=commit_store)
+    table = Table(uri, options, store, arbiter, commit_store=commit_store)
+    _bring_txns(table, options)
+    return table
+
+
+def _bring_txns(table: Table, options: StorageOptions) -> None:
+    """Copy the files of transaction ids that a cloned table's config names."""
+    versions = table._versions  # noqa: SLF001 - its own maker
+    manifest = versions.newest_manifest()
+    if manifest is not None:
+        sources = [open_store(root, options) for root in base_roots(manifest)]
+        versions.ledger.bring(read_config(manifest), sources)
 
 
 def release_table(uri: str | Path, storage_options: Mapping[str, str] | None = None) -> int:
     """Give a plain Lance table back: finish what is unfinished, then remove the pin.
 
-    Stop all writers first. Returns the newest version.
+    Stop all writers first. Returns the newest version. Transaction ids stay, in the table's
+    config and in `_holdfast/txns`, so that the table may be adopted again.
 
     Raises:
         NotFoundError: no Holdfast table is there.
@@ -488,6 +735,8 @@ def release_table(uri: str | Path, storage_options: Mapping[str, str] | None = N
         if newest:
             arbiter.read(version_name(newest))
     store.delete([PIN_PATH])
+    if isinstance(arbiter, RecordedDecisions):
+        arbiter.retire()
     arbiter.close()
     resolved = {key: resolve(key, value) for key, value in options.items()}
     return _newest_plain(store, uri, resolved)
@@ -504,12 +753,15 @@ def write_table(
 ) -> CommitResult:
     """Append rows to a table in one call, create it first, or replace all that it holds.
 
-    An overwrite brings its own columns and keeps the primary key and the transaction ids;
-    older versions stay readable. Of several at once the last one stands.
+    An overwrite brings its own columns and keeps the primary key and the transaction ids; older
+    versions stay readable. It supersedes the rows that waited in the table's log. Of several at
+    the same time the last one stands. Each mode may be repeated under its transaction id: a
+    creation then finds the table that it made.
 
     Raises:
         InvalidInputError, CommitUnknownError, ConflictError: as for `Table.append`.
-        AlreadyExistsError: with `mode="create"`, there is a table.
+        AlreadyExistsError: with `mode="create"`, there is a table that was not created under
+            this transaction id.
         NotFoundError: with `mode="append"` or `"overwrite"`, there is none.
     """
     if mode not in {"append", "create", "overwrite"}:
@@ -521,7 +773,7 @@ def write_table(
         parse_txn(txn)  # before there is a table
     reader = _with_rows(read_any(data))
     table = create_table(
-        uri, reader.schema, commit_store=commit_store, storage_options=storage_options
+        uri, reader.schema, commit_store=commit_store, storage_options=storage_options, txn=txn
     )
     return table.append(reader, txn=txn)
 
@@ -561,14 +813,9 @@ def _with_key(schema: pa.Schema, primary_key: Sequence[str]) -> pa.Schema:
         raise InvalidInputError("a table needs a pyarrow schema with at least one column")
     if isinstance(primary_key, str):
         raise InvalidInputError("a primary key is a list of column names", key=primary_key)
-    for name in primary_key:
-        if name not in schema.names:
-            raise InvalidInputError("the primary key names a column that is not there", key=name)
-        index = schema.get_field_index(name)
-        field = schema.field(index)
-        marked = {**(field.metadata or {}), PRIMARY_KEY: b"true"}
-        schema = schema.set(index, field.with_nullable(nullable=False).with_metadata(marked))
-    return schema
+    check_types(schema)
+    wide = [field.with_type(widened(field.type)) for field in schema]
+    return mark_key(pa.schema(wide, schema.metadata), list(primary_key))
 
 
 def _refuse_existing(uri: str | Path, store: ObjectStore) -> None:

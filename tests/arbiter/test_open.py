@@ -106,8 +106,13 @@ def test_a_table_whose_store_began_to_lie_is_refused(
     create_arbiter(url, options)
     server.conditions = "ignoring"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another machine"))
+    server.requests.clear()
+    opened = open_arbiter(url, options)
+    assert opened.read(FIRST) is None
+    assert {seen.method for seen in server.requests.all()} == {"GET"}, "a reader never probes"
     with pytest.raises(UnsafeStoreError):
-        open_arbiter(url, options)
+        opened.decide(FIRST, *marked())
+    assert opened.read(FIRST) is None
 
 
 @pytest.mark.requirement("C5")
@@ -186,7 +191,7 @@ def test_a_table_that_is_not_there(table: str) -> None:
     with pytest.raises(NotFoundError, match="create or adopt"):
         open_arbiter(table)
     with pytest.raises(NotFoundError):
-        repin(table, copied=True)
+        repin(table, how="copied")
 
 
 def test_a_commit_store_that_was_not_set_up(table: str, tmp_path: Path) -> None:
@@ -197,7 +202,14 @@ def test_a_commit_store_that_was_not_set_up(table: str, tmp_path: Path) -> None:
 
 def test_a_pin_that_cannot_be_read(table: str) -> None:
     create_arbiter(table)
-    for garbage in (b"{", b"[]", b'{"v": 99}', b'{"v": 1, "arbiter": "dice"}', b'{"v": 1}'):
+    for garbage in (
+        b"{",
+        b"[]",
+        b'{"v": 0}',
+        b'{"v": true}',
+        b'{"v": 1, "arbiter": "dice"}',
+        b'{"v": 1}',
+    ):
         Path(table, PIN_PATH).write_bytes(garbage)
         with pytest.raises(CorruptError):
             open_arbiter(table)
@@ -211,7 +223,7 @@ def test_a_copied_table_is_refused_and_can_go_on_by_itself(table: str, tmp_path:
     shutil.copytree(table, copy)
     with pytest.raises(PinMismatchError, match="--copied"):
         open_arbiter(copy)
-    fresh = repin(copy, copied=True)
+    fresh = repin(copy, how="copied")
     assert fresh.pin.table_id != first.pin.table_id  # type: ignore[union-attr]
     again = open_arbiter(copy)
     assert again.read(FIRST) == body
@@ -226,7 +238,7 @@ def test_a_moved_table_goes_on_under_its_own_id(table: str, tmp_path: Path) -> N
     shutil.move(table, moved)
     with pytest.raises(PinMismatchError, match="--moved"):
         open_arbiter(moved)
-    assert repin(moved, copied=False).pin.table_id == first.pin.table_id  # type: ignore[union-attr]
+    assert repin(moved, how="moved").pin.table_id == first.pin.table_id  # type: ignore[union-attr]
     assert open_arbiter(moved).decide(version_name(2), *marked()) == Won()
 
 
@@ -236,7 +248,7 @@ def test_a_table_that_decides_by_its_store_may_be_moved_freely(table: str, tmp_p
     shutil.move(table, moved)
     assert isinstance(open_arbiter(moved), ConditionalPut)
     with pytest.raises(InvalidInputError, match="freely"):
-        repin(moved, copied=False)
+        repin(moved, how="moved")
 
 
 def test_a_removed_table_leaves_its_place_to_a_new_one(table: str, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from holdfast.arbiter import (
     Won,
     pin_to_commit_store,
 )
+from holdfast.arbiter._shedding import EVERY, KEPT
 from holdfast.arbiter.stores.sqlite import SqliteCommitStore, connect
 from holdfast.errors import (
     CollectedError,
@@ -28,7 +29,14 @@ from holdfast.errors import (
     ForeignVersionError,
     UnavailableError,
 )
-from holdfast.formats import STAGED_FOLDER, Name, decode_record, make_record, version_name
+from holdfast.formats import (
+    STAGED_FOLDER,
+    VERSIONS_SERIES,
+    Name,
+    decode_record,
+    make_record,
+    version_name,
+)
 from holdfast.storage import ObjectStore, open_store
 from holdfast.testing import Fault, FaultyS3
 
@@ -98,7 +106,7 @@ def test_small_bodies_travel_inside_the_record(place: Place) -> None:
     arbiter.decide(FIRST, *marked())
     place.s3.requests.clear()
     arbiter.decide(SECOND, *marked())
-    assert [seen.operation for seen in place.s3.requests.all()] == ["get", "put"]
+    assert [seen.operation for seen in place.s3.requests.all()] == ["get", "get", "put"]
 
 
 def test_large_bodies_are_copied_inside_the_server(place: Place) -> None:
@@ -153,7 +161,7 @@ def silent(place: Place, verb: str, *, applied: bool, times: int = 1) -> Recorde
 
 @pytest.mark.parametrize("size", [0, BIG], ids=["inline", "staged"])
 @pytest.mark.parametrize("applied", [False, True])
-@pytest.mark.parametrize("verb", ["get", "put_if_absent", "compare_and_set"])
+@pytest.mark.parametrize("verb", ["get", "put_if_absent", "compare_and_set", "scan"])
 def test_any_answer_of_the_commit_store_lost_once(
     place: Place, size: int, verb: str, applied: bool
 ) -> None:
@@ -411,3 +419,40 @@ def test_the_record_says_who_and_where(place: Place) -> None:
     record = decode_record(value)
     assert (record.token, record.path, record.size) == (token, FIRST.path, BIG)
     assert record.state == "final"
+
+
+# Bodies leave once their copies are confirmed
+
+
+def bodies(place: Place) -> list[int]:
+    """Return the versions whose bodies are still in the commit store."""
+    series = f"{place.pin.table_id}/{VERSIONS_SERIES}"
+    entries = place.commit_store.scan(series, limit=1000)
+    return [entry.number for entry in entries if decode_record(entry.value).body is not None]
+
+
+def test_only_the_newest_bodies_stay_in_the_commit_store(place: Place) -> None:
+    decided, arbiter = {}, place.arbiter()
+    for number in range(1, 81):
+        body, token = marked(size=2000)
+        assert arbiter.decide(version_name(number), body, token) == Won()
+        decided[number] = body
+        kept = bodies(place)
+        assert kept[-KEPT:] == list(range(max(1, number - KEPT + 1), number + 1))
+        assert len(kept) <= KEPT + EVERY
+    for number in (1, 40, 64, 80):
+        assert place.arbiter().read(version_name(number)) == decided[number]
+
+
+def test_a_body_whose_copy_is_not_there_stays(place: Place) -> None:
+    """The newest decision may be unfinished; nothing is decided on top of it before it is."""
+    arbiter, slow = place.arbiter(), place.arbiter()
+    for number in range(1, 24):
+        arbiter.decide(version_name(number), *marked())
+    slow._copy_once = lambda *_: None  # type: ignore[method-assign]
+    body, token = marked()
+    with pytest.raises(CommitUnknownError):
+        slow.decide(version_name(24), body, token)
+    assert 24 in bodies(place)
+    assert arbiter.decide(version_name(25), *marked()) == Won()
+    assert place.arbiter().read(version_name(24)) == body

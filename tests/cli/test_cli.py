@@ -100,7 +100,7 @@ def test_help_lists_commands_and_exit_codes(cli: Cli) -> None:
     ("command", "words"),
     [
         (("probe",), ("URI", "--json", "KEY=VALUE", "env:NAME")),
-        (("store",), ("init", "check")),
+        (("store",), ("init", "check", "move")),
         (("store", "init"), ("URL", "--json", "safe to repeat")),
         (("store", "check"), ("URL", "--json")),
         (("pin",), ("--moved", "--copied", "--confirm", "--json")),
@@ -312,7 +312,11 @@ def test_store_init_and_check(cli: Cli, tmp_path: Path) -> None:
     assert cli("store", "init", url) == Exit.OK
     assert cli.out == f"ready: {first['store']}\nidentity {first['identity']}\n"
     assert cli("store", "check", url, "--json") == Exit.OK
-    assert cli.json() == {**first, "problems": []}
+    report = cli.json()
+    assert report.items() >= {**first, "problems": [], "races": 20}.items()
+    assert set(report["privileges"].values()) == {True}
+    assert report["decide_ms"] > 0
+    assert report["read_ms"] > 0
     assert cli("store", "check", url) == Exit.OK
     assert cli.out.startswith("fit: ")
 
@@ -383,6 +387,7 @@ def test_pin_shows_what_a_table_is_tied_to(cli: Cli, table: Path) -> None:
     assert set(shown) == {
         "done",
         "here",
+        "address",
         "table_id",
         "arbiter",
         "location",
@@ -397,6 +402,20 @@ def test_pin_shows_what_a_table_is_tied_to(cli: Cli, table: Path) -> None:
     )
     assert cli("pin", str(table)) == Exit.OK
     assert f"table_id: {shown['table_id']}\n" in cli.out
+
+
+def test_pin_lets_the_same_files_be_opened_by_another_way(
+    cli: Cli, table: Path, tmp_path: Path
+) -> None:
+    mount = tmp_path / "mount"
+    shutil.move(table, mount)
+    assert cli("pin", str(mount), "--alias") == Exit.OK
+    assert "from here as well" in cli.out
+    assert cli("pin", str(mount), "--alias", "--confirm", "--json") == Exit.OK
+    assert cli.json()["done"] is True
+    open_arbiter(mount).close()
+    shutil.move(mount, table)
+    open_arbiter(table).close()
 
 
 @pytest.mark.parametrize("how", ["--moved", "--copied"])

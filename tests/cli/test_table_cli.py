@@ -273,7 +273,18 @@ def test_from_the_loss_to_the_rescue(cli: Cli, plain: str) -> None:
     found = cli.json("doctor", plain, code=Exit.UNFIT)
     assert not found["healthy"]
     sure, unsure = found["findings"]
-    assert set(sure) == {"kind", "severity", "what", "advice", "path", "version", "candidate"}
+    assert set(sure) == {
+        "kind",
+        "severity",
+        "what",
+        "advice",
+        "command",
+        "since",
+        "path",
+        "version",
+        "shard",
+        "candidate",
+    }
     assert (sure["kind"], sure["severity"]) == ("lost_append", "warning")
     assert set(sure["candidate"]) == {
         "id",

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
+from lance.fragment import write_fragments
 
+import holdfast
 from commits.table_worker import Place, rows
 from holdfast.arbiter import RecordedDecisions
 from holdfast.commits._versions import Versions
-from holdfast.errors import UnavailableError
+from holdfast.errors import CommitUnknownError, PoisonedError, UnavailableError
 from holdfast.formats import version_of
 from holdfast.table import Table
 
@@ -135,3 +140,106 @@ def test_data_that_cannot_be_made_durable_is_not_committed(
     monkeypatch.undo()
     assert table.dataset().version == 1
     assert table.append(rows(1), txn="once").applied
+
+
+class BrokenDisk:
+    """Fails the fsync of what `breaks` names, once; then it is forgotten, as systems do."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, breaks: str) -> None:
+        self.left = 1
+        real = os.fsync
+
+        def fsync(fd: int) -> None:
+            path = str(Path(f"/proc/self/fd/{fd}").readlink())
+            if self.left and path.endswith(breaks):
+                self.left -= 1
+                raise OSError(errno.EIO, "Input/output error")
+            real(fd)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+
+
+def act_append(table: Table) -> object:
+    return table.append(rows(1), txn="once")
+
+
+def act_delete(table: Table) -> object:
+    operation = lance.LanceOperation.Delete([], [0], "true")
+    return table.commit_operation(operation, read_version=table.dataset().version, txn="once")
+
+
+@pytest.mark.requirement("P1")
+@pytest.mark.parametrize("act", [act_append, act_delete], ids=["append", "delete"])
+def test_a_version_whose_name_is_not_durable_is_not_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[Table], Any]
+) -> None:
+    """The name is there and reads back; a second fsync that succeeds proves nothing."""
+    place = Place(uri=str(tmp_path / "t.lance"))
+    table = place.create()
+    table.append(rows(0))
+    BrokenDisk(monkeypatch, "/_versions")
+    with pytest.raises(CommitUnknownError, match=r"check the disk.*same txn"):
+        act(table)
+    for _ in range(2):  # the writer stops: it neither builds on that version nor calls it applied
+        with pytest.raises(UnavailableError, match="open the table again"):
+            act(table)
+    with pytest.raises(UnavailableError, match="open the table again"):
+        table.applied(["once"])
+    assert act(place.open()).applied is False
+
+
+@pytest.mark.requirement("P1")
+def test_a_temporary_file_that_is_not_durable_decides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no name yet; the same bytes are written again, to another file."""
+    table = Place(uri=str(tmp_path / "t.lance")).create()
+    real = os.fsync
+    failed: list[Path] = []
+
+    def fsync(fd: int) -> None:
+        path = Path(f"/proc/self/fd/{fd}").readlink()
+        if path.parent.name == "temporary" and len(failed) < 3:
+            failed.append(path)
+            assert not any(file.samefile(path) for file in tmp_path.rglob("*.manifest"))
+            raise OSError(errno.EIO, "Input/output error")
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for _ in range(4):
+        with suppress(UnavailableError):
+            table.append(rows(1), txn="once")
+    assert len(set(failed)) == 3  # each time another file
+    assert table.dataset().count_rows() == 1
+
+
+@pytest.mark.requirement("P1")
+def test_rows_whose_fsync_failed_are_not_committed_by_a_second_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(uri=str(tmp_path / "t.lance"))
+    table = place.create()
+    fragments = write_fragments(rows(1), place.uri, mode="append")
+    BrokenDisk(monkeypatch, ".lance")
+    for _ in range(2):
+        with pytest.raises(UnavailableError, match="sync"):
+            table.commit(fragments, txn="once")
+        table = place.open()  # nor by another handle
+    assert table.dataset().count_rows() == 0
+    assert table.append(rows(1), txn="once").applied
+
+
+@pytest.mark.requirement("P1", "L11")
+def test_a_log_entry_whose_name_is_not_durable_stops_the_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = str(tmp_path / "t.lance")
+    table = holdfast.create_table(uri, rows(0).schema, primary_key=["id"])
+    table.dataset().initialize_mem_wal(maintained_indexes=[])
+    writer = table.claim_writer("unsharded")
+    writer.put(rows(1))
+    BrokenDisk(monkeypatch, "/wal")
+    with pytest.raises(PoisonedError):
+        writer.put(rows(2))
+    with pytest.raises(PoisonedError):
+        writer.put(rows(3))

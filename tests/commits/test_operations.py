@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +147,7 @@ def test_concurrent_repeats_are_committed_once(
     def commit(operation: lance.LanceOperation.BaseOperation) -> bool:
         return place.open().commit_operation(operation, read_version=3, txn="once").applied
 
-    monkeypatch.setattr("holdfast.commits._queue.Queue.turn", lambda _: nullcontext())
+    monkeypatch.setattr("holdfast.commits._queue.Queue.wait", lambda *_: None)
     monkeypatch.setattr(Versions, "create", wait_for_the_other)
     with ThreadPoolExecutor(2) as threads:
         outcomes = list(threads.map(commit, operations))
@@ -222,7 +221,7 @@ def test_others_that_were_merely_faster_are_waited_for(
             other.append(rows(number))
         return decide(self, *args, **kwargs)
 
-    monkeypatch.setattr("holdfast.commits._queue.Queue.turn", lambda _: nullcontext())
+    monkeypatch.setattr("holdfast.commits._queue.Queue.wait", lambda *_: None)
     monkeypatch.setattr("lance.LanceDataset.commit", _hasty(lance.LanceDataset.commit))
     monkeypatch.setattr(Versions, "create", lose)
     assert table.commit_operation(operation, read_version=3, txn="once").applied
@@ -287,7 +286,7 @@ def test_an_edit_sees_what_lance_rebased(shared: Place, monkeypatch: pytest.Monk
         seen.append(read_config(manifest).get("holdfast.txn.recent"))
         return manifest
 
-    monkeypatch.setattr("holdfast.commits._queue.Queue.turn", lambda _: nullcontext())
+    monkeypatch.setattr("holdfast.commits._queue.Queue.wait", lambda *_: None)
     monkeypatch.setattr(Versions, "create", lose_once)
     table._commit_operation(update(table.dataset()), read_version=3, edit=look)
     assert len(seen) == 2

@@ -69,11 +69,11 @@ def test_an_answer_lost_at_every_request(
         again = table.append(rows(number), txn=("job", number))
         assert not (applied and again.applied)
         assert place.ids() == [*before, number]
-    assert raised >= 2
+    assert raised >= 1
 
 
 @pytest.mark.requirement("C8")
-@pytest.mark.parametrize("path", ["data/", "_transactions/", "manifest-", r"\.manifest$", ""])
+@pytest.mark.parametrize("path", ["data/", "_transactions/", r"\.manifest$", ""])
 def test_a_store_that_is_down(s3: FaultyS3, lossy: tuple[Place, Table], path: str) -> None:
     place, table = lossy
     before = place.ids()

@@ -50,7 +50,7 @@ from holdfast.index._task import Built
 from holdfast.storage import ObjectInfo, ObjectStore
 from holdfast.testing import CountedIds, Scenario, SimulatedStore, State, StillClock, World
 from holdfast.testing._simulated import SimulatedCommitStore
-from model.decide_scenarios import RETRY, Maker, conditional
+from model.decide_scenarios import PINNED, RETRY, Maker, conditional
 
 BUILD = index_id("hf-" + "b" * 32)
 COMMITTED = Name.single("table/index")
@@ -245,6 +245,7 @@ class Builds:
             faults=self.faults,
             crashes=self.crashes,
             preemptions=self.preemptions,
+            objects=PINNED,
         )
         self.prepare(self._ground(*_direct(world.state), CountedIds(50)))
         for number, program in enumerate(self.programs):

@@ -12,12 +12,16 @@ from holdfast.testing import Violation, explore, mutate
 from lsm.world import (
     Code,
     Lsm,
+    append,
     flush,
     flush_and_merge,
     flush_in_pairs,
     flush_singly,
+    hasty_append,
     long_zombie,
     merge,
+    overwrite,
+    put,
     read,
     recorded,
     vacuum,
@@ -77,6 +81,49 @@ SCENARIOS = [
         name="answers get lost", actors={"m": flush_and_merge, "f": flush}, faults=1, preemptions=1
     ),
     Lsm(
+        name="an overwrite, a put and a flush",
+        actors={"o": overwrite, "p": put, "f": flush},
+        flushed=(("a",),),
+        log=("b",),
+    ),
+    Lsm(
+        name="an overwrite and a merger",
+        actors={"o": overwrite, "m": flush_and_merge},
+        flushed=(("a",),),
+        log=("b",),
+        crashes=1,
+    ),
+    Lsm(
+        name="an overwrite and a reader",
+        actors={"o": overwrite, "r": read, "v": vacuum},
+        flushed=(("a",),),
+        log=("b",),
+        preemptions=1,
+    ),
+    Lsm(
+        name="an append, a put and a merger",
+        actors={"a": append, "p": put, "m": merge},
+        flushed=(("a",),),
+        log=("b",),
+        preemptions=1,
+    ),
+    Lsm(
+        name="a hasty append and a flush",
+        actors={"a": hasty_append, "f": flush_and_merge},
+        flushed=(("a",),),
+        log=("b",),
+    ),
+    Lsm(
+        name="an overwrite by a commit store",
+        actors={"o": overwrite, "p": put},
+        flushed=(("a",),),
+        log=("b",),
+        make=recorded,
+        honest=False,
+        preemptions=1,
+        crashes=1,
+    ),
+    Lsm(
         name="commit store",
         actors={"m1": flush_and_merge, "m2": flush_and_merge},
         make=recorded,
@@ -105,7 +152,60 @@ FLUSH = "holdfast.upkeep._flush_log"
 PUBLISH = "holdfast.shard._publish"
 VACUUM = "holdfast.upkeep._vacuum_log"
 
+
+def versions_with(*changes: tuple[str, str]) -> Any:
+    """Return the versions of a table, with other rules for its log."""
+    found: Any = mutate("holdfast.commits._versions")
+    rules: Any = mutate("holdfast.commits._log_rules", *changes)
+    found.keep_log = rules.keep_log
+    return found
+
+
 MUTANTS = [
+    Mutant(
+        "an append upon rows that wait",
+        "a hasty append and a flush",
+        lambda: Code(versions=versions_with(("    if behind:", "    if False:"))),
+    ),
+    Mutant(
+        "an append that merges what is flushed only",
+        "an append, a put and a merger",
+        lambda: Code(
+            waiting=mutate(
+                "holdfast.upkeep._waiting",
+                ("after = {one: shards.flush(one) for one in shards.shard_ids()}", "after = {}"),
+            )
+        ),
+    ),
+    Mutant(
+        "an overwrite that drops the log's entry",
+        "an overwrite and a merger",
+        lambda: Code(versions=versions_with(("if head.replaces_rows and", "if False and"))),
+    ),
+    Mutant(
+        "an overwrite that carries the marker on as it was",
+        "an overwrite and a merger",
+        lambda: Code(
+            versions=versions_with(
+                (
+                    "{**entry.merged, **keeper_of(versions).supersede(fence=not same)}",
+                    "entry.merged",
+                )
+            )
+        ),
+    ),
+    Mutant(
+        "an overwrite that supersedes more than was flushed",
+        "an overwrite, a put and a flush",
+        lambda: Code(
+            versions=versions_with(
+                (
+                    "**keeper_of(versions).supersede(fence=not same)}",
+                    "**{k: n + 1 for k, n in keeper_of(versions).supersede(fence=not same).items()}}",  # noqa: E501
+                )
+            )
+        ),
+    ),
     Mutant("marker after commit", "two mergers", lambda: Code(mark_after=True)),
     Mutant(
         "no marker",

@@ -14,6 +14,7 @@ import pytest
 from holdfast.errors import InvalidInputError, NotFoundError, UnavailableError
 from holdfast.formats._shard_manifest import SsTable
 from holdfast.shard._config import ShardWriterConfig
+from holdfast.upkeep import _flush_log
 from holdfast.upkeep._flush_log import publish_part
 from holdfast.wal import WalAppender
 from lsm.tables import (
@@ -297,6 +298,20 @@ def test_stock_finds_what_a_live_writer_was_acknowledged_after_others_flushed(ta
     assert fresh(table) == expected
     table.compact_lsm()
     assert rows_of(table) == expected
+
+
+@pytest.mark.requirement("P5")
+def test_generations_are_bounded_in_bytes_too(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two gigabytes of text are more than one array of Arrow's holds, however few rows."""
+    monkeypatch.setattr(_flush_log, "BYTES_PER_GENERATION", 10_000)
+    shard = new_shard()
+    with wal_only(table, shard) as writer:
+        for number in range(5):
+            writer.put([{"k": number, "v": "x" * 4_000}])
+        writer.put([{"k": 5, "v": "y" * 40_000}])
+    assert table.flush_log(shard).generations == (1, 2, 3, 4)
+    expected = dict.fromkeys(range(5), "x" * 4_000) | {5: "y" * 40_000}
+    assert fresh(table) == expected
 
 
 def test_generations_follow_what_stock_tagged(table: Any) -> None:

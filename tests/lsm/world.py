@@ -21,13 +21,14 @@ from typing import Any
 
 import pyarrow as pa
 
+import holdfast.commits._versions
 import holdfast.shard._publish
 import holdfast.shard._tables
 import holdfast.upkeep._compact_lsm
 import holdfast.upkeep._flush_log
 import holdfast.upkeep._vacuum_log
+import holdfast.upkeep._waiting
 import holdfast.wal._collect
-from holdfast.commits._versions import Versions
 from holdfast.errors import (
     CommitUnknownError,
     ConflictError,
@@ -65,9 +66,12 @@ from holdfast.testing import (
 from holdfast.upkeep._leftovers import Ground
 from holdfast.wal import ShardManifests, WalTailer
 from model.commit_scenarios import Maker, conditional, recorded
+from model.decide_scenarios import PINNED
 
 SHARD = "00000000-0000-4000-8000-000000000001"
 EMPTY = LENGTH.pack(0)
+NEW, PUT = "new", "put"
+"""The row of an overwrite, and one that is put beside it."""
 HONEST = (
     CommitUnknownError,
     ConflictError,
@@ -81,19 +85,56 @@ _CLASSES = message_classes(
         "DataFile": (("path", 1, "string"),),
         "Fragment": (("id", 1, "uint64"), ("files", 2, "*<DataFile")),
         "Manifest": (
+            ("fields", 1, "*<Field"),
             ("fragments", 2, "*<Fragment"),
             ("version", 3, "uint64"),
             ("index_section", 6, "uint64"),
             ("config", 16, "{}"),
+            ("transaction_section", 23, "uint64"),
         ),
+        "Empty": (),
+        "Transaction": (
+            ("read_version", 1, "uint64"),
+            ("uuid", 2, "string"),
+            ("append", 100, "<Empty"),
+            ("overwrite", 102, "<Empty"),
+        ),
+        "Field": (("name", 2, "string"), ("primary_key", 12, "bool")),
     },
 )
 
 
+def overwrite_bytes(version: int, marks: Sequence[str], config: Mapping[str, str]) -> bytes:
+    """Return what Lance makes of an overwrite: no index section, so nothing of the log."""
+    transaction: Any = _CLASSES["Transaction"]()
+    transaction.overwrite.SetInParent()
+    said = transaction.SerializeToString(deterministic=True)
+    message: Any = _CLASSES["Manifest"]()
+    for number, mark in enumerate(marks):
+        message.fragments.add(id=number).files.add(path=mark)
+    message.version = version
+    message.transaction_section = 0
+    message.config.update(config)
+    body = message.SerializeToString(deterministic=True)
+    before = LENGTH.pack(len(said)) + said
+    return b"".join((before, LENGTH.pack(len(body)), body, FOOTER.pack(len(before), 0, 2, MAGIC)))
+
+
 def base_bytes(
-    version: int, marks: Sequence[str], details: MemWalDetails, config: Mapping[str, str]
+    version: int,
+    marks: Sequence[str],
+    details: MemWalDetails,
+    config: Mapping[str, str],
+    *,
+    appends: bool = False,
 ) -> bytes:
-    """Return a base version whose data files are marks."""
+    """Return a base version whose data files are marks; with a key if it is an append."""
+    transaction: Any = _CLASSES["Transaction"]()
+    transaction.uuid = "x"
+    transaction.read_version = version - 1
+    if appends:
+        transaction.append.SetInParent()
+    said = transaction.SerializeToString(deterministic=True) if appends else b""
     section: Any = index_classes()["IndexSection"]()
     index = section.indices.add(name=MEM_WAL_INDEX)
     index.details.type_url = DETAILS_TYPE
@@ -104,12 +145,17 @@ def base_bytes(
         message.fragments.add(id=number).files.add(path=mark)
     message.version = version
     message.index_section = 0
+    if appends:
+        message.fields.add(name="mark", primary_key=True)
+        message.transaction_section = LENGTH.size + len(listed)
+        listed += LENGTH.pack(len(said)) + said
     message.config.update(config)
     body = message.SerializeToString(deterministic=True)
+    size = section.ByteSize()
     start = LENGTH.size + len(listed)
     return b"".join(
         (
-            LENGTH.pack(len(listed)),
+            LENGTH.pack(size),
             listed,
             LENGTH.pack(len(body)),
             body,
@@ -151,6 +197,8 @@ class Code:
     tables: Any = holdfast.shard._tables
     collect: Any = holdfast.wal._collect
     snapshot: Callable[..., Any] = take_snapshot
+    versions: Any = holdfast.commits._versions
+    waiting: Any = holdfast.upkeep._waiting
     mark_after: bool = False
 
 
@@ -167,7 +215,7 @@ class Hands:
 
     @property
     def manifests(self) -> ShardManifests:
-        return ShardManifests(self.store, self.arbiter, SHARD, clock=StillClock(), ids=self.ids)
+        return ShardManifests(self.store, self.arbiter, SHARD, ids=self.ids)
 
     def write(self, generation: int, marks: Sequence[str]) -> SsTable:
         self._folders += 1
@@ -189,8 +237,12 @@ class Hands:
     def base(self) -> BaseVersion:
         number, body = self.newest()
         details = read_details(body)
-        assert details is not None
-        return BaseVersion(version=number, compacted=details.compacted, dataset=read_marks(body)[0])
+        return BaseVersion(
+            version=number,
+            compacted={} if details is None else details.compacted,
+            dataset=read_marks(body)[0],
+            has_log=details is not None,
+        )
 
     def flush(self, rows: int = 100) -> None:
         tailer = WalTailer(self.store, self.arbiter, SHARD, clock=StillClock())
@@ -203,6 +255,66 @@ class Hands:
 
     def merge(self) -> None:
         self.code.compact.merge_shard(ModelBase(self), self.manifests, SHARD, rows=1)
+
+    def supersede(self, *, fence: bool) -> dict[str, int]:
+        """Flush all that waits, as `Keeper` does for a real table."""
+        assert not fence, "the columns are the same"
+        self.flush()
+        current = self.manifests.latest()
+        assert current is not None
+        return {SHARD: current.current_generation - 1}
+
+    def waiting(self, merged: Mapping[str, int]) -> list[str]:
+        current = self.manifests.latest()
+        assert current is not None
+        tailer = WalTailer(self.store, self.arbiter, SHARD, clock=StillClock())
+        waits = any(one.generation > merged.get(SHARD, 0) for one in current.sstables)
+        more = next(iter(tailer.entries(after=current.replay_after)), None)
+        return [SHARD] if waits or more is not None else []
+
+    def overwrite(self, mark: str) -> None:
+        """Replace all rows by one, as Lance does it: on the newest version, or once more."""
+        for _ in range(4):
+            number, body = self.newest()
+            staged = f"{version_name(number + 1).path}-{self.ids.token()}"
+            self.store.put(staged, overwrite_bytes(number + 1, [mark], read_marks(body)[1]))
+            request = {"version": number + 1, "manifest_path": staged, "naming_scheme": "V2"}
+            try:
+                self.versions().create(request, synced=True)
+            except ConflictError as error:
+                if type(error) is not ConflictError:
+                    raise
+            else:
+                return
+        raise ConflictError("others were faster each time")
+
+    def append(self, mark: str, after: Mapping[str, int] | None) -> None:
+        """Append a row to the base, as Lance does it: on the newest version, or once more."""
+        for _ in range(4):
+            number, body = self.newest()
+            marks, config = read_marks(body)
+            details = read_details(body)
+            assert details is not None
+            staged = f"{version_name(number + 1).path}-{self.ids.token()}"
+            made = base_bytes(number + 1, [*marks, mark], details, config, appends=True)
+            self.store.put(staged, made)
+            request = {"version": number + 1, "manifest_path": staged, "naming_scheme": "V2"}
+            try:
+                self.versions().create(request, synced=True, after=after)
+            except ConflictError as error:
+                if type(error) is not ConflictError:
+                    raise
+            else:
+                return
+        raise ConflictError("others were faster each time")
+
+    def versions(self) -> Any:
+        return self.code.versions.Versions(self.store, self.arbiter, "", self.ids, keeper=self)
+
+    def put(self, position: int, mark: str) -> None:
+        """Append one entry, as the owner of the log."""
+        token = f"hf-{position:032x}"
+        self.arbiter.decide(entry_name(SHARD, position), entry_bytes(position, mark), token)
 
     def publish(self, *tables: Sequence[int]) -> None:
         """Publish MemTables of these entries, as a writer that replayed the log long ago."""
@@ -223,9 +335,7 @@ class Hands:
             self.code.publish.publish_oldest(held, oldest, manifests, 1, write)
 
     def vacuum(self) -> None:
-        self.code.collect.collect_log(
-            self.store, self.arbiter, SHARD, confirm=True, clock=StillClock(), ids=self.ids
-        )
+        self.code.collect.collect_log(self.store, self.arbiter, SHARD, confirm=True, ids=self.ids)
         objects = {info.path: info for info in self.store.list("_mem_wal")}
         ground = Ground(
             store=self.store,
@@ -313,8 +423,7 @@ class ModelPass:
         staged = f"{version_name(version).path}-{hands.ids.token()}"
         hands.store.put(staged, base_bytes(version, [*marks, *new], details, config))
         request = {"version": version, "manifest_path": staged, "naming_scheme": "V2"}
-        versions = Versions(hands.store, hands.arbiter, "", hands.ids)
-        versions.create(request, synced=True, edit=edit)
+        hands.versions().create(request, synced=True, edit=edit, after={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,6 +454,7 @@ class Lsm:
             faults=self.faults,
             crashes=self.crashes,
             preemptions=self.preemptions,
+            objects=PINNED,
         )
         self._create(world.state)
         for number, (name, act) in enumerate(self.actors.items(), 1):
@@ -356,7 +466,8 @@ class Lsm:
         """Decide base version 1, the shard's manifest and its log before anybody moves."""
         hands = Hands(self, SimulatedStore(state.apply), SimulatedCommitStore(state.apply), 77)
         token = hands.ids.token()
-        body = base_bytes(1, (), MemWalDetails(), {"holdfast.token": token})
+        made = {"holdfast.token": token, "holdfast.version": "1"}
+        body = base_bytes(1, (), MemWalDetails(), made)
         hands.arbiter.decide(version_name(1), body, token)
         gone = len(self.flushed)
         tables = tuple(hands.write(n, marks) for n, marks in enumerate(self.flushed, 1))
@@ -375,7 +486,59 @@ class Lsm:
             token = f"hf-{position:032x}"
             hands.arbiter.decide(entry_name(SHARD, position), entry_bytes(position, mark), token)
 
+    def check_appended(self, world: World, state: State) -> str | None:
+        """A row of the base lies upon everything that waited when its append began."""
+        for actor in world.actors:
+            if actor.error and not isinstance(actor.error, HONEST):
+                return f"STOPPED: {actor.name}: {type(actor.error).__name__}: {actor.error}"
+        hands = Hands(self, SimulatedStore(state.apply), SimulatedCommitStore(state.apply), 99)
+        told = [kind for kind, _ in world.acknowledged]
+        versions = [hands.arbiter.read(version_name(n)) for n in range(1, hands.newest()[0] + 1)]
+        found = [read_marks(body)[0] for body in versions if body is not None]
+        first = next((marks for marks in found if NEW in marks), None)
+        if first is None:
+            return "LOST: the append" if "append" in told else None
+        older = first[: first.index(NEW)]
+        if not set(self.marks) <= set(older):
+            return f"UNDONE: {NEW} lies upon {older}; older rows are merged after it"
+        try:
+            seen = sorted(hands.read())
+        except HoldfastError as error:
+            return f"unreadable: {type(error).__name__}: {error}"
+        expected = sorted([*self.marks, NEW, *([PUT] if PUT in seen else [])])
+        if "put" in told and PUT not in seen:
+            return f"LOST: {seen}"
+        return None if seen == expected else f"WRONG: {seen}"
+
+    def check_replaced(self, world: World, state: State) -> str | None:
+        """What waited is gone once an overwrite was acknowledged; what came behind it stays."""
+        for actor in world.actors:
+            if actor.error and not isinstance(actor.error, HONEST):
+                return f"STOPPED: {actor.name}: {type(actor.error).__name__}: {actor.error}"
+        told = [kind for kind, _ in world.acknowledged]
+        hands = Hands(self, SimulatedStore(state.apply), SimulatedCommitStore(state.apply), 99)
+        try:
+            seen = sorted(hands.read())
+        except HoldfastError as error:
+            return f"unreadable: {type(error).__name__}: {error}"
+        told_of: list[Any] = [found for kind, found in world.acknowledged if kind == "read"]
+        for found in [seen, *(sorted(one) for one in told_of)]:
+            rows = [mark for mark in found if mark != PUT]
+            if rows not in (self.marks, [NEW]) or found.count(PUT) > 1:
+                return f"WRONG: {found}"
+        if "overwrite" in told and NEW not in seen:
+            return f"UNDONE: {seen}"
+        if "put" in told and PUT not in seen:
+            began = told.index("begin")
+            behind = "overwrite" in told and told.index("overwrite") < began
+            return f"LOST: {seen}" if behind or NEW not in seen else None
+        return None
+
     def check(self, world: World, state: State) -> str | None:
+        if "a" in self.actors:
+            return self.check_appended(world, state)
+        if "o" in self.actors:
+            return self.check_replaced(world, state)
         for actor in world.actors:
             if actor.error and not isinstance(actor.error, HONEST):
                 return f"STOPPED: {actor.name}: {type(actor.error).__name__}: {actor.error}"
@@ -388,6 +551,49 @@ class Lsm:
         except HoldfastError as error:
             return f"unreadable: {type(error).__name__}: {error}"
         return None if seen == self.marks else f"WRONG: {seen} instead of {self.marks}"
+
+
+def overwrite(hands: Hands, world: World) -> None:
+    hands.overwrite(NEW)
+    world.acknowledge("overwrite", (NEW,))
+
+
+class AllShards:
+    """The one shard, for the production code that merges all that waits."""
+
+    def __init__(self, hands: Hands) -> None:
+        self._hands = hands
+
+    def shard_ids(self) -> Sequence[str]:
+        return [SHARD]
+
+    def flush(self, _shard_id: str) -> int:
+        return self._hands.supersede(fence=False)[SHARD]
+
+    def merged(self) -> Mapping[str, int]:
+        return self._hands.base().compacted
+
+    def merge(self, _shard_ids: Sequence[str]) -> None:
+        self._hands.merge()
+
+
+def append(hands: Hands, world: World) -> None:
+    """Append to the base what waited before was merged."""
+    hands.append(NEW, hands.code.waiting.merge_all(AllShards(hands)))
+    world.acknowledge("append", (NEW,))
+
+
+def hasty_append(hands: Hands, world: World) -> None:
+    """The same by somebody who merges nothing."""
+    hands.append(NEW, None)
+    world.acknowledge("append", (NEW,))
+
+
+def put(hands: Hands, world: World) -> None:
+    """The owner of the log appends one more entry."""
+    world.acknowledge("begin", (PUT,))
+    hands.put(3, PUT)
+    world.acknowledge("put", (PUT,))
 
 
 def flush(hands: Hands, _world: World) -> None:

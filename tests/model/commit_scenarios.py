@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ import lance
 from lance.fragment import DataFile, FragmentMetadata
 
 from holdfast.arbiter import Arbiter, ConditionalPut, RecordedDecisions, Verdict
+from holdfast.arbiter._parallel import one_by_one
 from holdfast.commits._direct import Direct
 from holdfast.commits._operation import Operation
 from holdfast.commits._versions import AlreadyAppliedError, Versions
@@ -35,7 +37,7 @@ from holdfast.errors import (
     UnavailableError,
 )
 from holdfast.formats import _append as formats_of_appends
-from holdfast.formats import edit_config, version_name, version_of
+from holdfast.formats import edit_config, older_files, version_name, version_of
 from holdfast.formats._manifest import _classes, _parse
 from holdfast.formats._protobuf import FOOTER, LENGTH, MAGIC
 from holdfast.formats._transaction import transaction_path
@@ -49,8 +51,8 @@ from holdfast.testing import (
     StillClock,
     World,
 )
-from holdfast.txn import parse_txn
-from model.decide_scenarios import PIN, RETRY
+from holdfast.txn import Txn, TxnLike, parse_txn
+from model.decide_scenarios import PIN, PINNED, RETRY
 
 TRIES = 4
 HONEST_ANSWERS = (CommitUnknownError, ConflictError, PermissionDeniedError)
@@ -141,6 +143,35 @@ class LanceModel:
         return read_manifest(body)[1] == self._transaction
 
 
+def commit_and_clean_up(store: ObjectStore) -> None:
+    """Do what stock pylance does: commit twice, then remove all versions but the newest."""
+    with suppress(HoldfastError):  # whatever happens to it, it is none of ours
+        for mark in ("x", "y"):
+            number = newest_of(store)
+            body = append_mark(store.get(version_name(number).path), mark, number + 1)
+            store.put_if_absent(version_name(number + 1).path, body)
+        newest = newest_of(store)
+        listed = [info.path for info in store.list("_versions")]
+        store.delete([path for path in listed if (version_of(path) or newest) < newest])
+
+
+def newest_of(store: ObjectStore) -> int:
+    """Return the newest version in a listing."""
+    return max(version_of(info.path) or 0 for info in store.list("_versions"))
+
+
+def append_mark(manifest: bytes, mark: str, version: int) -> bytes:
+    """Return the next version as a stock writer makes it: with one more file, the config as is."""
+    message: Any = formats_of_appends.Base(manifest, lance.__version__)._message
+    part: Any = _classes()["DataFragment"](id=len(message.fragments))
+    part.files.add(path=mark)
+    message.fragments.append(part.SerializeToString(deterministic=True))
+    message.max_fragment_id = part.id
+    message.version, message.transaction_file = version, ""
+    body: bytes = message.SerializeToString(deterministic=True)
+    return LENGTH.pack(len(body)) + body + FOOTER.pack(0, 0, 2, MAGIC)
+
+
 Maker = Callable[[SimulatedStore, SimulatedCommitStore, CountedIds], Arbiter]
 
 
@@ -149,7 +180,16 @@ def conditional(store: SimulatedStore, _commits: SimulatedCommitStore, ids: Coun
 
 
 def recorded(store: SimulatedStore, commits: SimulatedCommitStore, ids: CountedIds) -> Arbiter:
-    return RecordedDecisions(store, commits, PIN, clock=StillClock(), ids=ids, retry=RETRY)
+    return RecordedDecisions(
+        store,
+        commits,
+        PIN,
+        clock=StillClock(),
+        ids=ids,
+        retry=RETRY,
+        patience=0,
+        together=one_by_one,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +206,9 @@ class Table:
     versions: type[Versions] = Versions
     operation: type[Operation] = Operation
     direct: bool = False
+    cleaner: bool = False
+    txns: bool = True
+    ids: Mapping[str, TxnLike] | None = None
 
     def scenario(self) -> Scenario:
         return Scenario(name=self.name, build=self.build, check=self.check)
@@ -176,12 +219,15 @@ class Table:
             faults=self.faults,
             crashes=self.crashes,
             preemptions=self.preemptions,
+            objects=PINNED,
         )
         self._create(world.state)
         for index, mark in enumerate(self.marks):
             kind = DirectWriter if self.direct else Writer
             writer = kind(self, world, CountedIds(index + 1), mark)
             world.add(f"{mark}{index}", writer.run)
+        if self.cleaner:
+            world.add("stock", functools.partial(commit_and_clean_up, world.store()))
         return world
 
     def _create(self, state: State) -> None:
@@ -190,12 +236,13 @@ class Table:
         arbiter = self.make(SimulatedStore(state.apply), SimulatedCommitStore(state.apply), ids)
         token = ids.token()
         empty = plain_manifest() if self.direct else manifest_bytes((), "create", ())
-        body = edit_config(empty, {"holdfast.token": token})
+        body = edit_config(empty, {"holdfast.token": token, "holdfast.version": "1"})
         arbiter.decide(version_name(1), body, token)
 
     def check(self, world: World, state: State) -> str | None:
         for actor in world.actors:
-            if actor.error and not isinstance(actor.error, HONEST_ANSWERS):
+            gone = self.cleaner and isinstance(actor.error, NotFoundError)
+            if actor.error and not gone and not isinstance(actor.error, HONEST_ANSWERS):
                 return f"STOPPED: {actor.name}: {actor.error}"
         try:
             marks = self._read(state)
@@ -205,8 +252,9 @@ class Table:
             refused = isinstance(actor.error, PermissionDeniedError)
             if refused and actor.name[0] in marks and self.marks.count(actor.name[0]) == 1:
                 return f"GUESSED: {actor.name} was told that nothing was committed"
-        if len(set(marks)) != len(marks):
-            return f"DOUBLED: {marks}"
+        gone_files = _gone_files(state)
+        if gone_files or len(set(marks)) != len(marks):
+            return f"GONE: {gone_files}" if gone_files else f"DOUBLED: {marks}"
         for outcome, mark in world.acknowledged:
             if mark not in marks:
                 return f"LOST: {mark}, {outcome}"
@@ -216,14 +264,24 @@ class Table:
         """Read the newest version as a fresh process would."""
         store = SimulatedStore(state.apply)
         arbiter = self.make(store, SimulatedCommitStore(state.apply), CountedIds(99))
-        number, newest = 1, arbiter.read(version_name(1))
+        number = 1
+        if self.cleaner:  # which leaves holes
+            number = max(version_of(path) or 0 for path in state.objects)
+        newest = arbiter.read(version_name(number))
         assert newest is not None
         while (body := arbiter.read(version_name(number + 1))) is not None:
             number, newest = number + 1, body
         marks, transaction, _ = read_manifest(newest)
-        if self.direct and marks:
+        if self.direct and transaction:
             store.get(transaction_path(transaction))  # whoever may have decided it, keeps it
         return marks
+
+
+def _gone_files(state: State) -> list[str]:
+    """Return files of transaction ids that a version names and that are not there."""
+    versions = (body for path, body in state.objects.items() if version_of(path) is not None)
+    named = (file.path for body in versions for file in older_files(dict(read_manifest(body)[2])))
+    return [path for path in named if path not in state.objects]
 
 
 class Writer:
@@ -241,7 +299,7 @@ class Writer:
             store, self._table.make(store, commits, self._ids), "", self._ids
         )
         unknown: HoldfastError | None = None
-        for _ in range(2):
+        for _ in range(2 if self._table.txns else 1):
             try:
                 self._append_once(store, versions)
             except (CommitUnknownError, UnavailableError) as error:
@@ -253,10 +311,13 @@ class Writer:
             else:
                 return
 
+    def _txns(self) -> list[Txn]:
+        if self._table.ids is not None:
+            return [parse_txn(self._table.ids[self._mark])]
+        return [parse_txn(("app-" + self._mark, 1))] if self._table.txns else []
+
     def _append_once(self, store: ObjectStore, versions: Versions) -> None:
-        operation = self._table.operation(
-            versions, {}, [parse_txn(("app-" + self._mark, 1))], synced=True
-        )
+        operation = self._table.operation(versions, {}, self._txns(), synced=True)
         try:
             with operation.settled():
                 LanceModel(store, operation, self._ids.token()).append(self._mark)
@@ -275,16 +336,16 @@ class DirectWriter(Writer):
 
     def _append_once(self, store: ObjectStore, versions: Versions) -> None:
         direct = Direct(versions, clock=StillClock(), ids=self._ids)
-        base = direct.newest(exact=False)
+        base = direct.hint()
         if base is None:
             raise ConflictError("left to Lance")
         file = DataFile(self._mark, [0], [0], 2, 1, 100)
         fragment = FragmentMetadata(0, [file], 1)
-        transaction = direct.write_transaction([fragment], base.version)
+        transaction = direct.transaction([fragment], base.version)
         assert transaction is not None
-        txns = [parse_txn(("app-" + self._mark, 1))]
+        direct.write(transaction)
         try:
-            version = direct.commit(transaction, base.shape, txns, lambda: None)
+            version = direct.commit(transaction, base.shape, self._txns(), lambda: None)
         except AlreadyAppliedError:
             self._world.acknowledge("was there", self._mark)
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 
 from holdfast.arbiter import RecordedDecisions, Won, confirm_pin, pin_to_commit_store, read_pin
+from holdfast.arbiter._parallel import one_by_one
 from holdfast.formats import PIN_PATH, decode_pin, version_name
 from holdfast.testing import (
     CountedIds,
@@ -26,7 +27,15 @@ from model.decide_scenarios import RETRY
 def create(world: World, commit_store: SimulatedCommitStore, ids: CountedIds, who: str) -> None:
     store = world.store()
     pin = pin_to_commit_store(store, commit_store, ids)
-    arbiter = RecordedDecisions(store, commit_store, pin, clock=StillClock(), ids=ids, retry=RETRY)
+    arbiter = RecordedDecisions(
+        store,
+        commit_store,
+        pin,
+        clock=StillClock(),
+        ids=ids,
+        retry=RETRY,
+        together=one_by_one,
+    )
     token = ids.token()
     decision = arbiter.decide(version_name(1), f"by {who} {token}".encode(), token)
     confirm_pin(store, pin)

@@ -21,9 +21,11 @@ from holdfast.arbiter import (
     Decision,
     RecordedDecisions,
     RetryPolicy,
+    SupportsChains,
     Verdict,
     Won,
 )
+from holdfast.arbiter._parallel import one_by_one
 from holdfast.errors import (
     CollectedError,
     CommitStoreRegressedError,
@@ -34,7 +36,7 @@ from holdfast.errors import (
     PermissionDeniedError,
     UnavailableError,
 )
-from holdfast.formats import ArbiterKind, Name, Pin
+from holdfast.formats import PIN_PATH, ArbiterKind, Name, Pin, encode_pin
 from holdfast.testing import (
     CountedIds,
     Scenario,
@@ -52,6 +54,7 @@ PIN = Pin(
     store_id="store",
     store_url="simulated://store",
 )
+PINNED = {PIN_PATH: encode_pin(PIN)}
 UNDECIDED = (UnavailableError, PermissionDeniedError)
 HONEST_ANSWERS = (CommitUnknownError, CollectedError, *UNDECIDED)
 LOUD = (CommitStoreRegressedError, ForeignVersionError, CorruptError)
@@ -72,7 +75,13 @@ def conditional(store: SimulatedStore, _commit_store: SimulatedCommitStore, ids:
     return ConditionalPut(store, Verdict.ENFORCED, clock=StillClock(), ids=ids, retry=RETRY)
 
 
-def recorded_with(inline_bytes: int, factory: type[RecordedDecisions] = RecordedDecisions) -> Maker:
+def recorded_with(
+    inline_bytes: int,
+    factory: type[RecordedDecisions] = RecordedDecisions,
+    *,
+    most_unfinished: int = 8,
+    patience: int = 0,
+) -> Maker:
     def make(store: SimulatedStore, commit_store: SimulatedCommitStore, ids: Ids) -> Arbiter:
         return factory(
             store,
@@ -82,6 +91,9 @@ def recorded_with(inline_bytes: int, factory: type[RecordedDecisions] = Recorded
             ids=ids,
             retry=RETRY,
             inline_bytes=inline_bytes,
+            most_unfinished=most_unfinished,
+            patience=patience,
+            together=one_by_one,
         )
 
     return make
@@ -112,6 +124,24 @@ def append(world: World, arbiter: Arbiter, ids: Ids, mark: str) -> None:
             return
         world.acknowledge("saw", number, decision.body)
         marks, number = marks_of(decision.body), number + 1
+
+
+def chain(world: World, arbiter: Arbiter, ids: Ids, mark: str, *, times: int = 1) -> None:
+    """Append marks, each on top of a version that may be decided and not finished yet."""
+    assert isinstance(arbiter, SupportsChains)
+    number = 1
+    marks: tuple[str, ...] = ()
+    for turn in range(times):
+        mine = mark if times == 1 else f"{mark}{turn}"
+        while True:
+            token = ids.token()
+            body = encode((*marks, mine), token)
+            decision = _decide_stubbornly(arbiter, name_of(number), body, token, chains=True)
+            if isinstance(decision, Won):
+                world.acknowledge("won", number, body, mine)
+                marks, number = (*marks, mine), number + 1
+                break
+            marks, number = marks_of(decision.body), number + 1
 
 
 def append_again(world: World, arbiter: Arbiter, ids: Ids, mark: str) -> None:
@@ -159,12 +189,17 @@ def build_at_once(world: World, arbiter: Arbiter, ids: Ids, mark: str) -> None:
         return
 
 
-def _decide_stubbornly(arbiter: Arbiter, name: Name, body: bytes, token: str) -> Decision:
+def _decide_stubbornly(
+    arbiter: Arbiter, name: Name, body: bytes, token: str, *, chains: bool = False
+) -> Decision:
+    decide = arbiter.decide
+    if chains and isinstance(arbiter, SupportsChains):
+        decide = arbiter.decide_next
     try:
-        return arbiter.decide(name, body, token)
+        return decide(name, body, token)
     except CommitUnknownError as unknown:
         try:
-            return arbiter.decide(name, body, token)
+            return decide(name, body, token)
         except (UnavailableError, PermissionDeniedError):
             # The repeat sent nothing; the first try stays unknown.
             raise unknown from None
@@ -213,6 +248,7 @@ class Setup:
             faults=self.faults,
             crashes=self.crashes,
             preemptions=self.preemptions,
+            objects=PINNED,
         )
         for index in range(self.actors):
             self._add_appender(world, index)
@@ -309,6 +345,22 @@ def _plain_view(world: World, state: State) -> str | None:
             if f"list/{before}" not in state.objects:
                 return f"HOLE: version {number} is acknowledged, version {before} is not there"
     return None
+
+
+def in_order(make: Maker, most_unfinished: int) -> Callable[[World, State], str | None]:
+    """Return the check of a chain: copied in order, and never far behind the decisions."""
+    rest = holds(make)
+
+    def check(world: World, state: State) -> str | None:
+        there = [number for number in range(1, 9) if f"list/{number}" in state.objects]
+        if there != list(range(1, len(there) + 1)):
+            return f"HOLE: {there} are there"
+        decided = sum(1 for _, key in state.records if key.series == "hf-table/list")
+        if decided - len(there) > most_unfinished:
+            return f"TAIL: {decided} are decided, {len(there)} are there"
+        return rest(world, state)
+
+    return check
 
 
 def _stopped(world: World) -> str | None:

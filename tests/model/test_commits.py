@@ -22,8 +22,29 @@ from holdfast.txn import parse_txn
 from model.commit_scenarios import LanceModel, Table, conditional, manifest_bytes, recorded
 
 SCENARIOS = [
-    Table(name="conditional put, two writers", make=conditional, faults=1),
-    Table(name="conditional put, one writer twice", make=conditional, marks="aa", faults=1),
+    Table(name="conditional put, two writers", make=conditional, faults=1, preemptions=2),
+    Table(
+        name="conditional put, one writer twice",
+        make=conditional,
+        marks="aa",
+        faults=1,
+        preemptions=2,
+    ),
+    *[
+        Table(
+            name=f"{'direct' if direct else 'by Lance'}, beside stock's clean-up, "
+            f"{'with' if txns else 'no'} transactions",
+            make=conditional,
+            marks="a",
+            faults=0 if txns else 1,
+            preemptions=3 if txns else 1,
+            direct=direct,
+            cleaner=True,
+            txns=txns,
+        )
+        for direct in (False, True)
+        for txns in (False, True)
+    ],
     Table(name="commit store, two writers", make=recorded, honest=False, preemptions=2, crashes=1),
     Table(
         name="commit store, one writer twice",
@@ -79,7 +100,7 @@ SCENARIOS = [
 ]
 
 
-@pytest.mark.requirement("C1", "C8")
+@pytest.mark.requirement("C1", "C8", "P1")
 @pytest.mark.parametrize("table", SCENARIOS, ids=lambda t: t.name)
 def test_every_schedule_applies_each_transaction_once(table: Table) -> None:
     report = explore(table.scenario())
@@ -90,38 +111,43 @@ def test_every_schedule_applies_each_transaction_once(table: Table) -> None:
 VERSIONS = "holdfast.commits._versions"
 MUTANTS = {
     "the ledger is not checked": (
-        "applied = [txn for txn in txns if is_applied(config, txn)]",
-        "applied = []",
+        "            applied = self.ledger.applied(config, txns)\n        if applied:",
+        "            applied = []\n        if applied:",
     ),
-    "the ledger is not written": ("return record_txns(config, txns)", "return {}"),
-    "a lost decision is taken for a won one": (
-        "if isinstance(self.arbiter.decide(name, body, token), Lost):",
-        "if self.arbiter.decide(name, body, token) is None:",
-    ),
+    "the ledger is not written": ("return self.ledger.record(config, txns)", "return {}"),
     "the version is put, not decided": (
-        "if isinstance(self.arbiter.decide(name, body, token), Lost):",
-        "if self.store.put(name.path, body):",
+        "decision = decide(name, body, token)",
+        "decision = self.store.put(name.path, body)",
     ),
 }
 EARLY = "the ledger is checked before the decision, not inside it"
 EARLY_MUTANTS = {
     False: (
-        "entries = _entries(head.config, txns, version)",
-        "entries = _entries(self.__dict__.setdefault('_early', head.config), txns, version)",
+        "self._refuse_applied(config, txns, version)",
+        "self._refuse_applied(self.__dict__.setdefault('_early', config), txns, version)",
     ),
     True: (
-        "entries = _entries(base.config, txns, version)",
-        "entries = _entries(self.__dict__.setdefault('_early', base.config), txns, version)",
+        "self._refuse_applied(base.config, txns, version)",
+        "self._refuse_applied(self.__dict__.setdefault('_early', base.config), txns, version)",
     ),
+}
+LOST = "a lost decision is taken for a won one"
+LOST_MUTANTS = {
+    False: (
+        'if isinstance(decision, Lost):\n            raise ConflictError("another',
+        'if decision is None:\n            raise ConflictError("another',
+    ),
+    True: ("return decision if isinstance(decision, Lost) else body", "return body"),
 }
 
 
 @pytest.mark.mutant
 @pytest.mark.requirement("C1", "C8")
 @pytest.mark.parametrize("direct", [False, True], ids=["by Lance", "direct"])
-@pytest.mark.parametrize("name", [*MUTANTS, EARLY])
+@pytest.mark.parametrize("name", [*MUTANTS, EARLY, LOST])
 def test_mutant_is_killed(name: str, direct: bool) -> None:
-    careless = mutate(VERSIONS, MUTANTS.get(name, EARLY_MUTANTS[direct]))
+    special = {EARLY: EARLY_MUTANTS[direct], LOST: LOST_MUTANTS[direct]}
+    careless = mutate(VERSIONS, special.get(name) or MUTANTS[name])
     careless.__dict__["AlreadyAppliedError"] = AlreadyAppliedError  # the one callers know
     for marks in ("aa", "ab"):
         table = Table(
@@ -138,6 +164,52 @@ def test_mutant_is_killed(name: str, direct: bool) -> None:
             print(violation)
             return
     pytest.fail(f"nobody noticed: {name}")
+
+
+OLD_NAMES = {
+    "nobody looks whether the version is the newest": (
+        "if not self.arbiter.refuses_old_names:\n            overtaking",
+        "if False:\n            overtaking",
+    ),
+    "a newer version is taken for one that builds on ours": (
+        "if overtaking is not None:",
+        "if overtaking is None and name is None:",
+    ),
+    "Lance may find its own transaction at an old name": (
+        "if not self._unsure or isinstance(self.arbiter, RecordedDecisions):",
+        "if True:",
+    ),
+}
+
+
+@pytest.mark.mutant
+@pytest.mark.requirement("P1")
+@pytest.mark.parametrize("txns", [False, True], ids=["no transactions", "transactions"])
+@pytest.mark.parametrize(
+    ("name", "direct"),
+    [
+        (name, direct)
+        for name in OLD_NAMES
+        for direct in (False, True)
+        if not (direct and "Lance" in name)
+    ],
+)
+def test_mutant_that_wins_an_old_name_is_killed(name: str, direct: bool, txns: bool) -> None:
+    careless = mutate(VERSIONS, OLD_NAMES[name])
+    careless.__dict__["AlreadyAppliedError"] = AlreadyAppliedError
+    table = Table(
+        name=name,
+        make=conditional,
+        marks="a",
+        preemptions=1,
+        versions=careless.Versions,
+        direct=direct,
+        cleaner=True,
+        txns=txns,
+    )
+    with pytest.raises(Violation, match="LOST") as caught:
+        explore(table.scenario())
+    print(caught.value)
 
 
 class Recorder(LongLived):

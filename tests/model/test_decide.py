@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 
@@ -14,10 +15,13 @@ from model.decide_scenarios import (
     append,
     append_again,
     build_at_once,
+    chain,
     conditional,
+    in_order,
     inline,
     log_append,
     log_holds,
+    recorded_with,
     staged,
 )
 
@@ -91,6 +95,60 @@ SETUPS = [
         preemptions=2,
     ),
 ]
+CHAINS = [
+    Setup(name="chain, lying store", make=inline, program=chain, honest=False, crashes=1),
+    Setup(name="chain, honest store", make=inline, program=chain, crashes=1),
+    Setup(name="chain, a fault", make=inline, program=chain, honest=False, faults=1),
+    Setup(
+        name="chain of three",
+        make=recorded_with(1 << 16, most_unfinished=1),
+        program=chain,
+        actors=3,
+        honest=False,
+        preemptions=2,
+        check=functools.partial(in_order, most_unfinished=1),
+    ),
+    Setup(
+        name="chain of three, two may be unfinished, a crash",
+        make=recorded_with(1 << 16, most_unfinished=2),
+        program=chain,
+        actors=3,
+        honest=False,
+        crashes=1,
+        preemptions=0,
+        check=functools.partial(in_order, most_unfinished=2),
+    ),
+    Setup(
+        name="chain that waits",
+        make=recorded_with(1 << 16, patience=1),
+        program=chain,
+        honest=False,
+        crashes=1,
+    ),
+    Setup(name="chain, staged", make=staged, program=chain, honest=False),
+    Setup(name="chain with a reader", make=inline, program=chain, reader=True, honest=False),
+    Setup(
+        name="chain and one that decides as ever",
+        make=inline,
+        programs=(chain, append, chain),
+        actors=3,
+        honest=False,
+        preemptions=2,
+    ),
+    Setup(name="one writer twice, chain", make=inline, program=chain, twins=True, honest=False),
+    Setup(name="forgetful, chain", make=inline, program=chain, forgets=1, honest=False),
+    Setup(name="forgetful, chain, honest store", make=inline, program=chain, forgets=1),
+    Setup(
+        name="forgetful, chain of three",
+        make=inline,
+        program=chain,
+        actors=3,
+        forgets=1,
+        honest=False,
+        preemptions=2,
+    ),
+]
+SETUPS += CHAINS
 SCENARIOS: list[Scenario] = [
     *(setup.scenario() for setup in SETUPS),
     creators(stores=1),

@@ -19,8 +19,10 @@ from model.decide_scenarios import (
     Maker,
     Setup,
     append_again,
+    chain,
     claim,
     conditional,
+    in_order,
     inline,
     log_append,
     log_holds,
@@ -91,14 +93,8 @@ READ_BACK_REFUSED = """\
             except HoldfastError as error:
                 raise _unknown(name, attempt.number, error) from error
             decision"""
-LOOK = """\
-        found = self._object(name.path)
-        if found is None:
-            found = self._copy_to_name"""
-LOOK_AWAY = """\
-        found = self._object(name.path) if ours is None else None
-        if found is None:
-            found = self._copy_to_name"""
+LOOK = "(found,) = self._look([name])"
+LOOK_AWAY = "found = None"
 LOOK_AGAIN = """\
         record = self._record(name)
         if record is not None:
@@ -246,7 +242,10 @@ MUTANTS = [
         "store forgets its newest entry, nobody confirms",
         Setup(
             name="m",
-            make=careless_record(INLINE, ("            self._confirm(name, record)\n", "")),
+            make=careless_record(
+                INLINE,
+                ("            return self._confirm(name, record)\n", "            return ()\n"),
+            ),
             observer=inline,
             forgets=1,
             honest=False,
@@ -322,6 +321,115 @@ MUTANTS = [
         "STOPPED",
     ),
 ]
+
+
+THREE = Setup(
+    name="m",
+    make=inline,
+    program=chain,
+    actors=3,
+    honest=False,
+    preemptions=2,
+    observer=inline,
+)
+ORDER = functools.partial(in_order, most_unfinished=8)
+FORGETFUL = THREE.but(forgets=1)
+
+
+def careless_chain(*changes: Change, most_unfinished: int = 8) -> Maker:
+    factory = mutate(RECORDED, *changes).RecordedDecisions
+    return recorded_with(INLINE, factory, most_unfinished=most_unfinished)
+
+
+CHAIN_MUTANTS = [
+    Mutant(
+        "copies out of order",
+        THREE.but(
+            make=careless_chain(("            self._finish_before(name, record)\n", "")),
+            check=ORDER,
+        ),
+        "HOLE",
+    ),
+    Mutant(
+        "takes the one before for finished, because the one before that is",
+        THREE.but(
+            make=careless_chain(
+                (
+                    "if self._seen_finished(name.series).number >= number:",
+                    "if self._seen_finished(name.series).number >= number - 1:",
+                )
+            ),
+            check=ORDER,
+        ),
+        "HOLE",
+    ),
+    Mutant(
+        "acknowledges what is decided and not finished",
+        THREE.but(
+            make=careless_chain(
+                (
+                    "behind = self._complete(name, winner, ours, before)",
+                    "behind = () if chains else self._complete(name, winner, ours, before)",
+                )
+            )
+        ),
+        "LOST",
+    ),
+    Mutant(
+        "acknowledges its own copy, whatever is below",
+        THREE.but(
+            make=careless_chain(
+                ("            self._finish_before(name, record)\n", ""),
+            )
+        ),
+        "HOLE",
+    ),
+    Mutant(
+        "the tail is as long as it gets",
+        THREE.but(
+            make=careless_chain(("        self._keep_tail_short(name)\n", ""), most_unfinished=1),
+            check=functools.partial(in_order, most_unfinished=1),
+        ),
+        "TAIL",
+    ),
+    Mutant(
+        "the tail is one longer than it may be",
+        THREE.but(
+            make=careless_chain(
+                (
+                    "least = name.number - self._most_unfinished",
+                    "least = name.number - self._most_unfinished - 1",
+                ),
+                most_unfinished=1,
+            ),
+            check=functools.partial(in_order, most_unfinished=1),
+        ),
+        "TAIL",
+    ),
+    Mutant(
+        "store forgets its newest entry, nobody confirms a chain",
+        FORGETFUL.but(
+            make=careless_chain(
+                ("            return self._confirm(name, record)\n", "            return ()\n")
+            )
+        ),
+        "",
+    ),
+    Mutant(
+        "store forgets its newest entry, a chain goes on over the hole",
+        FORGETFUL.but(
+            make=careless_chain(
+                (
+                    "            if number > self._boundary(name):\n",
+                    "            if False:\n",
+                ),
+                ("if before is None and record.after and name.number - 1 >", "if False and 1 >"),
+            )
+        ),
+        "",
+    ),
+]
+MUTANTS += CHAIN_MUTANTS
 
 
 @pytest.mark.mutant

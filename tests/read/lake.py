@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow as pa
 from lance.mem_wal import CompactedSsTable, LsmScanner, ShardSnapshot
 
@@ -27,6 +28,12 @@ from holdfast.wal._manifests import ShardManifests
 
 Row = Mapping[str, Any]
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("note", pa.string())])
+
+
+def append_over_log(table: holdfast.Table, rows: pa.Table) -> None:
+    """Append to the base and leave the levels above it as they are."""
+    given = pa.Table.from_arrays(rows.columns, schema=table.schema)
+    lance.write_dataset(given, table.dataset(over_log=True), mode="append")
 
 
 class Lake:
@@ -62,8 +69,8 @@ class Lake:
         return self.shards[hash(self.key_of(row)) % len(self.shards)]
 
     def append(self, rows: Sequence[Row]) -> None:
-        """Put rows into the base table."""
-        self.table.append(list(map(dict, rows)))
+        """Put rows into the base table, past what waits: `Table.append` would merge that."""
+        append_over_log(self.table, pa.Table.from_pylist(list(rows), schema=self.table.schema))
         self.model.update({self.key_of(row): row for row in rows})
 
     def put(self, rows: Sequence[Row], *, deleted: bool = False) -> None:

@@ -195,7 +195,7 @@ class Steps:
         self.store.put(ACKED, str(self.count).encode())
 
     def manifests(self) -> ShardManifests:
-        return ShardManifests(self.store, self.arbiter, SHARD, clock=StillClock(), ids=self.ids)
+        return ShardManifests(self.store, self.arbiter, SHARD, ids=self.ids)
 
     def flush(self) -> None:
         manifests = self.manifests()

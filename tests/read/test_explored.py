@@ -32,7 +32,7 @@ def test_every_schedule_reads_a_whole_prefix(setup: Setup) -> None:
 
 
 TAKE = "    manifests = [\n        manifest\n"
-READ_BASE = "    base = source.base()\n    if any"
+READ_BASE = "    base = source.base()\n    if not base.has_log:"
 CUT_OFF = "return after is None or after.replay_after > end"
 NEWER = ">= one.current_generation for one in manifests"
 WHOLE = "    _check_whole(manifest, unmerged, merged, base)\n"
@@ -51,7 +51,7 @@ MUTANTS = {
     ),
     "the base is read first": (
         (TAKE, "    early = source.base()\n" + TAKE),
-        (READ_BASE, "    base = early\n    if any"),
+        (READ_BASE, "    base = early\n    if not base.has_log:"),
         (WHOLE, ""),
     ),
     "merged SSTables still count": (("if one.generation > merged]", "]"),),

@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.errors import (
     CorruptError,
+    LogLostError,
     NotFoundError,
     SnapshotExpiredError,
     UnavailableError,
@@ -179,8 +180,8 @@ def test_a_base_that_was_restored_behind_its_shards_is_refused(tmp_path: Path) -
     before = lake.table.dataset().version
     move_on(lake, shard)
     assert in_order(lake.rows()) == in_order(lake.wanted())
-    lake.table.dataset(before).restore()  # type: ignore[no-untyped-call]
-    with pytest.raises(CorruptError, match="restored"):
+    lance.dataset(lake.table.uri, version=before).restore()  # type: ignore[no-untyped-call]
+    with pytest.raises(LogLostError, match="restored"):
         lake.table.to_table()
     assert lake.table.count(freshness="base") == 4
 
@@ -320,8 +321,7 @@ def test_a_pin_that_cannot_be_read_keeps_everything(tmp_path: Path) -> None:
     path = snapshot_pin_path("hf-" + "0" * 32)
     for body in (b"", b"{}", b"[]", json.dumps({"format": 9, "snapshot": None}).encode()):
         store.put(path, body)
-        with pytest.raises(CorruptError):
-            read_pins(store, 0.0)
+        assert [pin.record for pin in read_pins(store, 0.0)] == [None]  # keep everything
     store.put(path, encode_snapshot(None))
     assert [pin.record for pin in read_pins(store, 0.0)] == [None]
 

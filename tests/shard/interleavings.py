@@ -7,6 +7,7 @@ a point where threads may change.
 from __future__ import annotations
 
 import os
+import queue
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -15,8 +16,10 @@ from typing import Any
 
 import frontrun
 
+from holdfast import _wakeup
 from holdfast.errors import BackpressureError, HoldfastError, PoisonedError
-from holdfast.shard._budget import Budget
+from holdfast.shard import _group
+from holdfast.shard._budget import Budget, Charge
 from holdfast.shard._group import GroupCommit, Item, _call
 
 TRACED = ["holdfast.shard.*"]
@@ -24,6 +27,24 @@ SECONDS = float(os.environ.get("HOLDFAST_EXPLORE_SECONDS", "4"))
 """How long one scenario may take; longer runs look at more interleavings."""
 PATIENCE = 60.0
 """How long one interleaving may stand still on a busy machine, and a mutant go unnoticed."""
+
+
+class Turn:
+    """Waits and wakes as a `SimpleQueue` does, by means that the explorer can follow."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def put(self, _nothing: None) -> None:
+        self._event.set()
+
+    def get(self, timeout: float | None = None) -> None:
+        if not self._event.wait(timeout):
+            raise queue.Empty
+
+
+for module in (_group, _wakeup):
+    vars(module)["SimpleQueue"] = Turn
 
 
 class Numbered(Item):
@@ -128,7 +149,7 @@ def explore_waiting(kind: type[GroupCommit], *, mutant: bool = False) -> Any:
 
     def leave(world: World) -> None:
         with world.group._lock:
-            world.group._pass_on()
+            world.group._pass_on(Item())
 
     return frontrun.explore(
         led,
@@ -203,7 +224,7 @@ def the_budget_is_kept() -> Any:
 
     def spend(purse: Purse) -> None:
         try:
-            purse.budget.take(2, 0.0, lambda: None)
+            purse.budget.take(Charge(2), 0.0, lambda: None)
         except BackpressureError:
             purse.refused += 1
             return
@@ -221,8 +242,8 @@ def the_budget_is_kept() -> Any:
 class Careless(GroupCommit):
     """A queue that forgets to pass the lead on: the scenarios must notice."""
 
-    def _pass_on(self) -> None:
-        self._leading = False
+    def _pass_on(self, me: Item) -> None:
+        me.leads = self._leading = False
 
 
 def a_lead_that_is_not_passed_on() -> Any:
@@ -242,8 +263,9 @@ def a_lead_that_is_not_passed_on() -> Any:
 class Sleepy(GroupCommit):
     """A queue whose callers wake nobody when they are done."""
 
-    def _done(self, group: Sequence[Item]) -> Item | None:
-        first = super()._done(group)
+    def _done(self) -> Item | None:
+        group = self._group
+        first = super()._done()
         for item in group:
             item.follower = None
         return first

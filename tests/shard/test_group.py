@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from types import SimpleNamespace
+from queue import SimpleQueue
 
 import pytest
 
@@ -16,23 +16,22 @@ from holdfast.shard._group import GroupCommit, Item
 INTERRUPTED = "interrupted"
 
 
-class Before(threading.Event):
+class Before(SimpleQueue[None]):
     """Interrupts a caller that begins to wait."""
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def get(self, block: bool = True, timeout: float | None = None) -> None:  # noqa: FBT002
         if threading.current_thread().name == INTERRUPTED:
             raise KeyboardInterrupt
-        return super().wait(timeout)
+        super().get(block, timeout)
 
 
-class After(threading.Event):
+class After(SimpleQueue[None]):
     """Interrupts a caller in the moment in which it is woken."""
 
-    def wait(self, timeout: float | None = None) -> bool:
-        super().wait(timeout)
+    def get(self, block: bool = True, timeout: float | None = None) -> None:  # noqa: FBT002
+        super().get(block, timeout)
         if threading.current_thread().name == INTERRUPTED:
             raise KeyboardInterrupt
-        return True
 
 
 def broken(error: BaseException) -> HoldfastError:
@@ -57,11 +56,9 @@ def wait_for_length(group: GroupCommit, length: int) -> None:
     ],
 )
 def test_an_interrupted_caller_takes_nobody_along(
-    monkeypatch: pytest.MonkeyPatch, event: type[threading.Event], order: list[str]
+    monkeypatch: pytest.MonkeyPatch, event: type[SimpleQueue[None]], order: list[str]
 ) -> None:
-    names = {name: getattr(threading, name) for name in ("Lock", "Condition", "Thread")}
-    names["current_thread"] = threading.current_thread
-    monkeypatch.setattr(_group, "threading", SimpleNamespace(Event=event, **names))
+    monkeypatch.setattr(_group, "SimpleQueue", event)
     gate, begun = threading.Event(), threading.Event()
     written: list[Item] = []
 
@@ -88,13 +85,17 @@ def test_an_interrupted_caller_takes_nobody_along(
         threads[-1].start()
         if number == 0:
             assert begun.wait(60)
+        elif event is Before and name == INTERRUPTED:
+            threads[-1].join(60)  # it takes its item back
         else:
-            wait_for_length(group, number)
+            gone = event is Before and INTERRUPTED in order[:number]
+            wait_for_length(group, number - gone)
     gate.set()
     for thread in threads:
         thread.join(60)
     assert not [thread.name for thread in threads if thread.is_alive()]
     assert outcomes == {name: INTERRUPTED if name == INTERRUPTED else "written" for name in items}
     group.close(PoisonedError("closed"))
-    # Closing while the worker still leads queues an item of its own.
-    assert [item for item in written if item in items.values()] == list(items.values())
+    ours = [item for item in items.values() if item.queued]
+    assert [item for item in written if item in items.values()] == ours
+    assert [name for name, item in items.items() if not item.queued] in ([], [INTERRUPTED])

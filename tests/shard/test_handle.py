@@ -15,6 +15,7 @@ from holdfast.errors import (
     FencedError,
     HoldfastError,
     InvalidInputError,
+    PoisonedError,
 )
 from holdfast.events import Event, EventKind, subscribed
 from holdfast.formats._wal_names import entry_name
@@ -115,3 +116,49 @@ def test_a_damaged_entry_stops_the_opening(table: holdfast.Table) -> None:
     with pytest.raises(HoldfastError) as caught:
         table.claim_writer("unsharded")
     assert caught.value.kind.value in {"corrupt", "wal_gap"}
+
+
+@pytest.mark.requirement("L7", "L12")
+def test_a_put_that_slept_until_vacuum_took_its_file_is_fenced(
+    table: holdfast.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped between writing its bytes and naming them, for longer than vacuum's grace."""
+    writer = table.claim_writer("unsharded")
+    writer.put(rows(1))
+    link = os.link
+
+    def sleep(source: str, target: str) -> None:
+        monkeypatch.undo()
+        if Path(source).exists():
+            with table.claim_writer("unsharded") as other:
+                other.put(rows(2))
+            Path(source).unlink()
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", sleep)
+    with pytest.raises(FencedError) as caught:
+        writer.put(rows(3))
+    assert (caught.value.epoch, caught.value.stored_epoch) == (1, 2)
+    lost: Any = caught.value.details["unacknowledged"]
+    assert lost[0].column("k").to_pylist() == [3]
+    assert sorted(table.to_table()["k"].to_pylist()) == [1, 2]
+
+
+@pytest.mark.requirement("L11")
+def test_an_owner_whose_file_was_taken_stops_as_unknown(
+    table: holdfast.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = table.claim_writer("unsharded")
+    link = os.link
+
+    def take(source: str, target: str) -> None:
+        monkeypatch.undo()
+        Path(source).unlink(missing_ok=True)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", take)
+    with pytest.raises(PoisonedError):
+        writer.put(rows(1))
+    with table.claim_writer("unsharded") as again:
+        again.put(rows(2))
+    assert table.to_table()["k"].to_pylist() == [2]

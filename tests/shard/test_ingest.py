@@ -18,7 +18,7 @@ from holdfast.cli import main
 from holdfast.cli._ingest import Progress
 from holdfast.cli._output import Exit
 from holdfast.shard import Sharding
-from shard.levels import KEYED, newest, stock_rows, tables_of
+from shard.levels import KEYED, PLAIN, newest, stock_rows, tables_of
 
 ROWS = pa.Table.from_pylist([{"k": k, "v": f"v{k}"} for k in range(25)], schema=KEYED)
 WRITTEN = {k: f"v{k}" for k in range(25)}
@@ -183,3 +183,57 @@ def test_progress_is_a_bar_at_a_terminal(
     lines = Progress(None)
     lines.add(60_000)
     assert capsys.readouterr().err == "wrote 60000 rows\n"
+
+
+@pytest.mark.requirement("P1")
+def test_rows_of_another_shard_are_refused(
+    table: holdfast.Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table.prepare_writers(sharding=Sharding.bucket("k", 3))
+    FILES["rows.csv"](ROWS, tmp_path / "rows.csv")
+    told = run(
+        capsys,
+        "ingest",
+        table.uri,
+        str(tmp_path / "rows.csv"),
+        "--shard",
+        "bucket-1",
+        code=Exit.USAGE,
+    )
+    assert "router" in told["error"]["message"]
+    assert table.count() == 0
+
+
+@pytest.mark.requirement("P3")
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_run_under_a_txn_is_repeated_without_doubling(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    sharded: bool,
+) -> None:
+    table = holdfast.create_table(tmp_path / "plain", PLAIN)
+    if sharded:
+        table.prepare_writers(sharding=Sharding.bucket("k", 3))
+    monkeypatch.setattr("holdfast.cli._ingest._BATCH_ROWS", 4)
+    FILES["rows.csv"](ROWS, tmp_path / "a.csv")
+    FILES["rows.parquet"](ROWS.slice(0, 7), tmp_path / "b.parquet")
+    files = [str(tmp_path / "a.csv"), str(tmp_path / "b.parquet")]
+    assert run(capsys, "ingest", table.uri, files[0], "--txn", "load-1")["rows"] == 25
+    told = run(capsys, "ingest", table.uri, *files, "--txn", "load-1")
+    assert (told["rows"], told["repeated"], told["txn"]) == (7, 25, "load-1")
+    assert main(["ingest", table.uri, *files, "--txn", "load-1"]) == Exit.OK
+    assert "wrote 0 rows" in capsys.readouterr().out
+    assert table.count() == 32
+    assert run(capsys, "ingest", table.uri, files[1], "--txn", "load-2")["rows"] == 7
+    assert table.count() == 39
+
+
+@pytest.mark.parametrize("more", [["--batch-rows", "7"], ["--txn", ""]])
+def test_what_does_not_go_with_a_txn_is_refused(
+    table: holdfast.Table, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    FILES["rows.csv"](ROWS, tmp_path / "rows.csv")
+    file = str(tmp_path / "rows.csv")
+    assert main(["ingest", table.uri, file, "--txn", "load", *more]) == Exit.USAGE
+    assert not (Path(table.uri) / "_mem_wal").exists()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast.spark
+from holdfast.spark._jar import Catalogs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,8 +37,18 @@ def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark(event_log: Path) -> Iterator[SparkSession]:
+def catalog_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the root of the catalogs `lake` and, which may not drop, `kept`."""
+    return tmp_path_factory.mktemp("lake")
+
+
+@pytest.fixture(scope="session")
+def spark(event_log: Path, catalog_root: Path) -> Iterator[SparkSession]:
     """Return the shared session: two cores, a failed task is tried four times in all."""
+    catalogs: Catalogs = {
+        "lake": {"root": str(catalog_root), "allowDrop": "true"},
+        "kept": str(catalog_root),
+    }
     config = {
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": event_log.as_uri(),
@@ -48,7 +59,9 @@ def spark(event_log: Path) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:  # Spark keeps it for its workers
         patch.setenv("PYTHONPATH", importable_by_workers())
         name, cores = "holdfast tests", "local[2,4]"
-        session = holdfast.spark.session(cores, name=name, config=config, ui=True)
+        session = holdfast.spark.session(
+            cores, name=name, config=config, ui=True, catalogs=catalogs
+        )
     yield session
     session.stop()
 

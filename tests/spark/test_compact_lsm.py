@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast.spark
-from holdfast.errors import ConflictError, NotFoundError
+from holdfast.errors import NotFoundError
 from holdfast.spark._compact_lsm import SparkBase
 from lsm.tables import (
     add_generation,
@@ -50,22 +50,28 @@ def test_tasks_merge_generations_and_fragments(spark: Any, tmp_path: Path) -> No
     assert holdfast.spark.table(spark, table.uri).compact_lsm().applied is False
 
 
-def test_a_merge_by_key_is_refused_while_rows_wait_in_the_log(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.requirement("P1")
+def test_writes_by_spark_merge_what_waits_in_the_log_first(spark: Any, tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", [{"k": n, "v": "base"} for n in range(4)])
-    shard = new_shard()
     by_spark = holdfast.spark.table(spark, table.uri)
     changes = spark.createDataFrame([(1, "direct")], "k long, v string")
-    with table.claim_writer(shard, config=holdfast.ShardWriterConfig(enable_memtable=False)) as log:
+    more = spark.createDataFrame([(9, "added")], "k long, v string")
+    with table.claim_writer(new_shard()) as log:
         log.put([{"k": 1, "v": "log"}])
-    for step in (lambda: None, lambda: table.flush_log(shard)):  # in the log, in a generation
-        step()
-        with pytest.raises(ConflictError, match="wait in the table's log"):
-            by_spark.merge_into(changes, on="k")
-    assert by_spark.merge_into(changes, on="k", over_log=True).updated == 1
-    table.compact_lsm()
-    assert rows_of(table)[1] == "log"  # which is why it was refused
-    assert by_spark.merge_into(changes, on="k").updated == 1
-    assert rows_of(table)[1] == "direct"
+        assert by_spark.merge_into(changes, on="k").updated == 1
+        log.delete([9])
+        more.write.format("holdfast").mode("append").save(table.uri)
+        log.put([{"k": 2, "v": "log"}])
+        assert by_spark.merge_into(changes, on="k", over_log=True).updated == 1
+    table.merge_log()
+    expected = {0: "base", 1: "direct", 2: "log", 3: "base", 9: "added"}
+    assert rows_of(table) == expected
+    with table.claim_writer(new_shard()) as log:
+        log.put([{"k": 1, "v": "superseded"}])
+        more.write.format("holdfast").mode("overwrite").save(table.uri)
+        log.put([{"k": 5, "v": "behind"}])
+    table.merge_log()
+    assert rows_of(table) == {5: "behind", 9: "added"}
 
 
 def test_what_tasks_computed_too_late_changes_nothing(spark: Any, tmp_path: Path) -> None:

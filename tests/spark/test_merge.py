@@ -170,6 +170,18 @@ def test_what_does_not_fit_is_refused(
     assert texts(t.uri) == {"old": 300}
 
 
+def test_stable_row_ids_are_refused_before_anything_is_written(spark: Any, tmp_path: Path) -> None:
+    uri = str(tmp_path / "stable")
+    lance.write_dataset(rows(range(3), "old"), uri, enable_stable_row_ids=True)
+    holdfast.adopt_table(uri).close()
+    table = holdfast.spark.table(spark, uri)
+    before = sorted(path for path in Path(uri).rglob("*") if path.is_file())
+    frame = spark.sql("SELECT 1L id, 's' s, array(cast(1 as float), cast(1 as float)) v")
+    with pytest.raises(InvalidInputError, match="stable row ids"):
+        table.merge_into(frame, on="id")
+    assert sorted(path for path in Path(uri).rglob("*") if path.is_file()) == before
+
+
 def test_two_tasks_with_rows_of_one_fragment_are_refused() -> None:
     """One of the two deletion files would be lost, and deleted rows would be back."""
     parts = [Written(touched=[1, 2], removed=[1]), Written(touched=[2], removed=[])]

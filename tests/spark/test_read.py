@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.types import LongType, StructField, StructType
 
 import holdfast
 from holdfast.spark._read import BatchReader
@@ -151,3 +154,28 @@ def test_a_schema_that_asks_for_other_types_is_refused(
     ):
         with pytest.raises(Exception, match=said):
             spark.read.schema(asked).format("holdfast").load(table.uri).collect()
+
+
+@pytest.mark.requirement("S1")
+def test_a_large_fragment_is_read_by_several_tasks(
+    uri: str, ids: Callable[..., Counter[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one with deleted rows, of which each task must skip its own."""
+    table = holdfast.create_table(uri, pa.schema([("id", pa.int64())]))
+    table.append([{"id": number} for number in range(10_000)])
+    table.dataset().delete("id % 3 = 0")
+    monkeypatch.setattr("holdfast.spark._read._PARTITION_BYTES", 5_000)
+    reader = BatchReader(StructType([StructField("id", LongType())]), {"path": uri})
+    parts = reader.partitions()
+    assert len(parts) > 2
+    found = Counter(
+        number
+        for part in parts
+        for batch in reader.read(part)
+        for number in batch["id"].to_pylist()
+    )
+    assert found == ids(uri)
+    whole = BatchReader(
+        StructType([StructField("id", LongType())]), {"path": uri, "filter": "id < 100"}
+    )
+    assert len(whole.partitions()) == 1

@@ -198,3 +198,43 @@ def test_versions_that_were_removed_are_missed_with_an_error(pipe: Pipe) -> None
     Path(pipe.source.uri, version_name(3).path).unlink()
     with pytest.raises(Exception, match="a version that the stream has not read is gone"):
         pipe.run()
+
+
+@pytest.mark.requirement("P1", "P2")
+def test_a_checkpoint_of_a_table_that_was_made_anew_is_refused(pipe: Pipe, ids: Ids) -> None:
+    pipe.add(range(10))
+    pipe.run()
+    shutil.rmtree(pipe.source.uri)
+    pipe.source = holdfast.create_table(pipe.source.uri, SCHEMA)
+    for number in range(4):  # more versions than the old one had
+        pipe.add(range(100 + number, 101 + number))
+    with pytest.raises(Exception, match="of another table"):
+        pipe.run()
+    assert ids(pipe.sink) == Counter(range(10))
+
+
+@pytest.mark.requirement("P1", "P2")
+@pytest.mark.parametrize("commit_store", [None, "sqlite"])
+def test_a_table_made_anew_under_a_running_stream_is_noticed(
+    tmp_path: Path, commit_store: str | None
+) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    from holdfast.spark._follow import NOT_BEGUN, StreamReader
+    from holdfast.spark._types import spark_schema
+
+    uri = str(tmp_path / "t")
+    table = holdfast.create_table(uri, SCHEMA, commit_store=commit_store)
+    table.append([{"id": 1}])
+    reader = StreamReader(spark_schema(SCHEMA), {"path": uri})
+    end = reader.latestOffset(NOT_BEGUN, ReadAllAvailable())
+    shutil.rmtree(uri)
+    table = holdfast.create_table(uri, SCHEMA, commit_store=commit_store)
+    for number in range(4):
+        table.append([{"id": number}])
+    for call in (
+        lambda: reader.latestOffset(end, ReadAllAvailable()),
+        lambda: reader.partitions(NOT_BEGUN, end),
+    ):
+        with pytest.raises((holdfast.errors.InvalidInputError, holdfast.errors.StaleHandleError)):
+            call()

@@ -116,3 +116,72 @@ def test_a_time_finer_than_sparks_is_refused_not_cut(spark: SparkSession, tmp_pa
     table.append(pa.table({"t": pa.array([1], pa.timestamp("ns"))}))
     with pytest.raises(Exception, match="column 't' does not fit"):
         spark.read.format("holdfast").load(table.uri).collect()
+
+
+@pytest.mark.requirement("P5")
+@pytest.mark.parametrize("rows", [1, 7, 64, 1001])
+def test_decimals_of_any_number_of_rows(spark: SparkSession, uri: str, rows: int) -> None:
+    """Arrow's format aligns them to 8 bytes, and Lance needs 16."""
+    frame = spark.range(rows).selectExpr(
+        "id",
+        "cast(id as decimal(10, 2)) d",
+        "if(id % 3 = 0, null, cast(id as decimal(38, 10))) n",
+        "array(cast(id as decimal(12, 1)), null) a",
+        "struct(cast(id as decimal(5, 0)) x) s",
+    )
+    frame.write.format("holdfast").mode("append").save(uri)
+    back = spark.read.format("holdfast").load(uri)
+    assert sorted(map(repr, back.collect())) == sorted(map(repr, frame.collect()))
+
+
+@pytest.mark.requirement("P5")
+def test_text_that_is_none_is_refused(spark: SparkSession, uri: str) -> None:
+    """Spark makes text of any bytes; in the table nothing of their file could be read again."""
+    holdfast.create_table(uri, pa.schema([("id", pa.int64()), ("t", pa.string())]))
+    frame = spark.sql("select id, cast(unhex('FFFE') as string) as t from range(3)")
+    with pytest.raises(Exception, match="values that are none of their type"):
+        frame.write.format("holdfast").mode("append").save(uri)
+    assert holdfast.open_table(uri).count() == 0
+
+
+@pytest.mark.requirement("P5")
+def test_batches_of_null_vectors_only(spark: SparkSession, uri: str) -> None:
+    """Arrow's cast of such a batch ends the process, and with it Spark's worker."""
+    vector = pa.list_(pa.float32(), 2)
+    schema = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("v", vector),
+            ("s", pa.struct([("v", vector)])),
+            ("many", pa.list_(vector)),
+            ("named", pa.map_(pa.string(), vector)),
+            ("square", pa.list_(vector, 2)),
+        ]
+    )
+    table = holdfast.create_table(uri, schema)
+    nothing = spark.sql(
+        "select id, cast(null as array<float>) v, named_struct('v', cast(null as array<float>)) s,"
+        " cast(null as array<array<float>>) many, cast(null as map<string, array<float>>) named,"
+        " cast(null as array<array<float>>) square from range(5)"
+    )
+    mixed = spark.sql(
+        "select 5 + id as id, if(id % 2 = 0, null, array(float(id), 1f)) v,"
+        " if(id = 3, null, named_struct('v', if(id = 1, null, array(2f, float(id))))) s,"
+        " array(array(1f, 2f), null, array(float(id), 4f)) many,"
+        " map('a', array(1f, float(id)), 'b', null) named,"
+        " if(id = 0, null, array(array(1f, 2f), array(3f, float(id)))) square from range(4)"
+    )
+    for frame in (nothing, mixed):
+        frame.write.format("holdfast").mode("append").save(uri)
+    rows = sorted(table.to_table().to_pylist(), key=lambda row: int(row["id"]))
+    wanted = [row.asDict(recursive=True) for row in [*nothing.collect(), *mixed.collect()]]
+    assert [{**row, "named": row["named"] and dict(row["named"])} for row in rows] == sorted(
+        wanted, key=lambda row: int(row["id"])
+    )
+    back = spark.read.format("holdfast").load(uri)
+    assert sorted(map(repr, back.collect())) == sorted(
+        map(repr, [*nothing.collect(), *mixed.collect()])
+    )
+    wrong = spark.sql("select 1L as id, array(array(1f, 2f), array(3f)) many")
+    with pytest.raises(Exception, match="every array must have 2 elements"):
+        wrong.write.format("holdfast").mode("append").save(uri)

@@ -65,10 +65,12 @@ def test_a_job_repeated_under_its_txn_is_applied_once(
 ) -> None:
     for _ in range(2):
         save(spark.range(10), uri, txnAppId="job", txnVersion=7)
-    save(spark.range(50, 60), uri, txnAppId="job", txnVersion=6)  # older, so it was applied
+    save(spark.range(20, 30), uri, txnAppId="job", txnVersion=6)  # in any order
     save(spark.range(10, 20), uri, txnAppId="job", txnVersion=8)
-    assert ids(uri) == Counter(range(20))
-    assert holdfast.open_table(uri).applied([("job", 8)]) == [True]
+    save(spark.range(0), uri, txnAppId="job", txnVersion=9)  # no rows, and no gap
+    assert ids(uri) == Counter(range(30))
+    numbers = [("job", number) for number in range(5, 11)]
+    assert holdfast.open_table(uri).applied(numbers) == [False, *[True] * 4, False]
 
 
 def test_without_a_txn_a_repeated_job_is_a_new_job(spark: SparkSession, uri: str, ids: Ids) -> None:

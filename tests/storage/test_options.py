@@ -82,7 +82,6 @@ def test_an_alias_means_its_name_in_all_its_spellings(backend: str, alias: str, 
         ("s3", "aws_token", "session_token"),
         ("s3", "aws_endpoint_url_sts", "endpoint_url_sts"),
         ("s3", "aws_virtual_hosted_style_request", "virtual_hosted_style_request"),
-        ("s3", "cos_secret_id", "access_key_id"),
         ("gs", "google_service_account_path", "service_account"),
         ("gs", "google_storage_token", "bearer_token"),
         ("gs", "service_account_key", "service_account_key"),
@@ -292,7 +291,7 @@ def test_plain_http_to_this_machine_is_fine(endpoint: str) -> None:
     ],
 )
 def test_plain_http_elsewhere_must_be_allowed(endpoint: str) -> None:
-    for backend, name in (("s3", "endpoint"), ("s3", "cos_endpoint"), ("az", "endpoint")):
+    for backend, name in (("s3", "endpoint"), ("cos", "cos_endpoint"), ("az", "endpoint")):
         with pytest.raises(InvalidInputError, match="allow_http=true"):
             translated(backend, **{name: endpoint})
         with pytest.raises(InvalidInputError, match="allow_http=true"):
@@ -427,7 +426,7 @@ def test_the_page_lists_every_option() -> None:
     sections = {
         part.split("\n", 1)[0]: part for part in page.split("\n## ") if part.split("\n", 1)[0]
     }
-    for backend in REMOTE:
+    for backend in (*REMOTE, "cos", "oss"):
         section = next(text for title, text in sections.items() if f"`{backend}://`" in title)
         listed = {line.split("`")[1] for line in section.splitlines() if line.startswith("| `")}
         assert listed == set(table._CONFIG[backend])

@@ -439,25 +439,6 @@ def test_error_texts_hold_no_secret_no_signature_and_no_query(s3: FaultyS3) -> N
 # Opening
 
 
-def test_cos_goes_through_the_s3_interface(s3: FaultyS3) -> None:
-    options = {
-        "cos_endpoint": s3.endpoint,
-        "cos_secret_id": "id",
-        "cos_secret_key": "key",
-        "cos_region": "ap-guangzhou",
-    }
-    store = open_store("cos://b/some/table", options)
-    store.put("x", b"bytes")
-    assert opened(s3, "s3://b/some/table").get("x") == b"bytes"
-    assert store.location == "cos://b/some/table"
-    assert backend_of("cos://b/x") == "s3"
-
-
-def test_cos_without_its_endpoint_would_reach_another_service() -> None:
-    with pytest.raises(InvalidInputError, match="cos_endpoint"):
-        open_store("cos://b/table", {"cos_secret_id": "id", "cos_secret_key": "key"})
-
-
 def test_google_is_opened_not_contacted() -> None:
     store = open_store("gs://b/t", {"google_bearer_token": "x", "timeout": "5s"})
     assert (store.location, store.copies_if_absent) == ("gs://b/t", True)
@@ -506,7 +487,7 @@ def test_a_malformed_url_is_refused(url: str) -> None:
 def test_an_unknown_scheme_gets_a_suggestion() -> None:
     with pytest.raises(InvalidInputError, match="did you mean 's3'"):
         open_store("s33://b/x")
-    with pytest.raises(InvalidInputError, match="known are az, cos, file, gs, memory, s3"):
+    with pytest.raises(InvalidInputError, match="known are az, cos, file, gs, memory, oss, s3"):
         open_store("zzz://b/x")
 
 

@@ -10,8 +10,13 @@ from typing import NoReturn
 
 import pytest
 
-from holdfast.arbiter._commit_store import CommitStore, Entry, Key
-from holdfast.errors import CollectedError, InvalidInputError, UnavailableError
+from holdfast.arbiter._commit_store import CommitStore, Entry, Key, scope_of
+from holdfast.errors import (
+    CollectedError,
+    InvalidInputError,
+    StaleHandleError,
+    UnavailableError,
+)
 from holdfast.testing._commit_store_races import record_histories
 from holdfast.testing._commit_store_suite import CommitStoreSuite
 from holdfast.testing._linearizable import (
@@ -252,18 +257,27 @@ class MemoryStore:
         if len(value) > 256 * 1024:
             raise InvalidInputError("too long")
         with self.shared.lock:
-            if self._key(key).number <= self.shared.boundaries.get(key.series, -1):
+            self._refuse_retired(self._key(key).series)
+            if key.number <= self.shared.boundaries.get(key.series, -1):
                 raise CollectedError("collected")
             if key in self.shared.records:
                 return self.shared.records[key]
             self.shared.records[key] = value
             return None
 
-    def get(self, key: Key) -> bytes | None:
-        return self.shared.records.get(self._key(key))
+    def _refuse_retired(self, series: str) -> None:
+        if scope_of(series) in self.shared.retired:
+            raise StaleHandleError("open it again")
+
+    def get(self, key: Key, *, retired: bool = False) -> bytes | None:
+        with self.shared.lock:
+            if not retired:
+                self._refuse_retired(key.series)
+            return self.shared.records.get(self._key(key))
 
     def compare_and_set(self, key: Key, expected: bytes, value: bytes) -> bool:
         with self.shared.lock:
+            self._refuse_retired(key.series)
             if self.shared.records.get(key) != expected:
                 return False
             self.shared.records[key] = value
@@ -275,6 +289,7 @@ class MemoryStore:
         if limit < 1:
             raise InvalidInputError("limit")
         with self.shared.lock:
+            self._refuse_retired(series)
             found = sorted(
                 (Entry(k.number, v) for k, v in self.shared.records.items()
                  if k.series == series and k.number > after),
@@ -284,7 +299,9 @@ class MemoryStore:
         return found[:limit]
 
     def boundary(self, series: str) -> int:
-        return self.shared.boundaries.get(series, -1)
+        with self.shared.lock:
+            self._refuse_retired(series)
+            return self.shared.boundaries.get(series, -1)
 
     def collect(self, series: str, through: int) -> int:
         with self.shared.lock:
@@ -293,6 +310,12 @@ class MemoryStore:
             for key in old:
                 del self.shared.records[key]
             return len(old)
+
+    def retire(self, scope: str) -> None:
+        if not 1 <= len(scope) <= 100 or "/" in scope or "\0" in scope:
+            raise InvalidInputError("bad scope")
+        with self.shared.lock:
+            self.shared.retired.add(scope)
 
     def close(self) -> None:
         pass
@@ -308,6 +331,7 @@ class Shared:
         self.lock = threading.RLock()
         self.records: dict[Key, bytes] = {}
         self.boundaries: dict[str, int] = {}
+        self.retired: set[str] = set()
 
 
 @pytest.mark.requirement("C4")
@@ -344,8 +368,8 @@ class StaleGet(MemoryStore):
         super().__init__(shared)
         self.cache: dict[Key, bytes] = {}
 
-    def get(self, key: Key) -> bytes | None:
-        found = super().get(key)
+    def get(self, key: Key, *, retired: bool = False) -> bytes | None:
+        found = super().get(key, retired=retired)
         return found if found is None else self.cache.setdefault(key, found)
 
 
@@ -362,6 +386,20 @@ class ForgetsBoundary(MemoryStore):
         removed = super().collect(series, through)
         self.shared.boundaries[series] = before
         return removed
+
+
+class DecidesForTheRetired(MemoryStore):
+    def put_if_absent(self, key: Key, value: bytes) -> bytes | None:
+        try:
+            return super().put_if_absent(key, value)
+        except StaleHandleError:
+            return self.shared.records.setdefault(key, value)
+
+
+class ShowsTheRetired(MemoryStore):
+    def get(self, key: Key, *, retired: bool = False) -> bytes | None:
+        del retired
+        return super().get(key, retired=True)
 
 
 class NeverAnswers(MemoryStore):
@@ -381,7 +419,16 @@ def test_histories_of_a_right_store_pass() -> None:
 
 @pytest.mark.mutant
 @pytest.mark.parametrize(
-    "broken", [TwoWinners, LosesWrites, StaleGet, LowersBoundary, ForgetsBoundary]
+    "broken",
+    [
+        TwoWinners,
+        LosesWrites,
+        StaleGet,
+        LowersBoundary,
+        ForgetsBoundary,
+        DecidesForTheRetired,
+        ShowsTheRetired,
+    ],
 )
 def test_histories_of_a_broken_store_are_caught(broken: Callable[[Shared], CommitStore]) -> None:
     problems = [check_linearizable(history) for history in histories_of(broken)]
@@ -397,6 +444,8 @@ def test_histories_of_a_broken_store_are_caught(broken: Callable[[Shared], Commi
         (StaleGet, "test_compare_and_set"),
         (LowersBoundary, "test_collect_raises_the_boundary_and_removes"),
         (ForgetsBoundary, "test_collected_numbers_stay_decided"),
+        (DecidesForTheRetired, "test_a_retired_scope_refuses_every_verb"),
+        (ShowsTheRetired, "test_a_retired_scope_refuses_every_verb"),
         (NeverAnswers, "test_histories_are_linearizable"),
     ],
 )

@@ -63,7 +63,7 @@ class OwnStore:
     def put_if_absent(self, key: Key, value: bytes) -> bytes | None:
         return None
 
-    def get(self, key: Key) -> bytes | None:
+    def get(self, key: Key, *, retired: bool = False) -> bytes | None:
         return None
 
     def compare_and_set(self, key: Key, expected: bytes, value: bytes) -> bool:
@@ -79,6 +79,8 @@ class OwnStore:
 
     def collect(self, series: str, through: int) -> int:
         return 0
+
+    def retire(self, scope: str) -> None: ...
 
     def close(self) -> None: ...
 

@@ -10,22 +10,38 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import pyarrow as pa
 import pytest
 
 import holdfast
 from holdfast.arbiter import Key, RecordedDecisions, open_arbiter
+from holdfast.cli import main
 from holdfast.errors import CorruptError, InvalidInputError, NotFoundError
 from holdfast.formats import Record, encode_record, make_record, version_name
+from holdfast.formats._wal_names import entry_name
 from holdfast.storage import open_store
 from holdfast.upkeep import Candidate, Diagnosis, Doubt, Finding, FindingKind, Severity, doctor
 from holdfast.upkeep._candidates import _doubt
 from holdfast.upkeep._survey import survey
 from upkeep.stock import append, ids_in, lose, lose_after_showing, rows, take_away
 
+KEYED = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("text", pa.string()),
+        pa.field("vector", pa.list_(pa.float32(), 4)),
+    ]
+)
 TOKEN = "hf-" + "7" * 32
 Tables = pytest.mark.parametrize(
     "kind", ["plain", None, "sqlite"], ids=["plain", "condition", "commit store"]
 )
+
+
+def keyed(*ids: int) -> pa.Table:
+    vectors = pa.array([[float(n)] * 4 for n in ids], pa.list_(pa.float32(), 4))
+    text = [f"word {n}" for n in ids]
+    return pa.table({"id": list(ids), "text": text, "vector": vectors}, schema=KEYED)
 
 
 def files_in(folder: str) -> dict[str, int]:
@@ -159,10 +175,25 @@ def test_old_manifest_names_are_refused(tmp_path: Path) -> None:
         doctor(uri)
 
 
+@pytest.mark.requirement("O1")
 def test_a_damaged_newest_manifest(plain: str) -> None:
-    Path(plain, version_name(1).path).write_bytes(b"nonsense")
+    """Damage never ends the examination: the version below is read instead."""
+    append(plain, None, 1)
+    append(plain, None, 2)
+    body = Path(plain, version_name(3).path).read_bytes()
+    Path(plain, version_name(3).path).write_bytes(body[:50])
+    found = examine(plain)
+    assert [(f.kind, f.severity, f.version) for f in found.findings if f.candidate is None] == [
+        (FindingKind.UNREADABLE, Severity.PROBLEM, 3)
+    ]
+    assert found.version == 2
+    for version in (1, 2):
+        Path(plain, version_name(version).path).write_bytes(b"nonsense")
+    finding = only(plain, FindingKind.UNREADABLE)
+    assert "none of the table's 3 manifests" in finding.what
+    assert finding.since is not None
     with pytest.raises(CorruptError):
-        doctor(plain)
+        survey(open_store(plain), None)  # who acts on it does not pass over damage
 
 
 # Decisions
@@ -250,12 +281,115 @@ def test_a_damaged_pin(tied: holdfast.Table) -> None:
     assert finding.path == "_holdfast/pin.json"
 
 
-def test_a_commit_store_that_is_another_one(tied: holdfast.Table) -> None:
+def test_a_commit_store_that_is_another_one(tied: holdfast.Table, tmp_path: Path) -> None:
+    other = holdfast.create_table(
+        str(tmp_path / "other.lance"), rows(0).schema, commit_store="sqlite"
+    )
+    for table in (tied, other):
+        table.close()
+    shutil.copy(Path(other.uri, "_holdfast/commits.db"), Path(tied.uri, "_holdfast/commits.db"))
+    finding = only(tied.uri, FindingKind.PIN)
+    assert "not the commit store" in finding.what
+
+
+@pytest.mark.requirement("O1")
+def test_a_commit_store_that_is_gone(tied: holdfast.Table) -> None:
     tied.close()
     for file in Path(tied.uri, "_holdfast").glob("commits.db*"):
         file.unlink()
-    finding = only(tied.uri, FindingKind.PIN)
-    assert "not the commit store" in finding.what
+    finding = only(tied.uri, FindingKind.COMMIT_STORE)
+    assert "is gone" in finding.what
+    with pytest.raises(NotFoundError, match="commit store is gone"):
+        holdfast.open_table(tied.uri)
+    assert not list(Path(tied.uri, "_holdfast").glob("commits.db*")), "a new one was made"
+
+
+# Shards; more of their damages are in tests/cli/damaged.py
+
+
+@pytest.mark.requirement("O1")
+@pytest.mark.parametrize("kind", [None, "sqlite"], ids=["condition", "commit store"])
+def test_a_table_with_everything_is_healthy(tmp_path: Path, kind: str | None) -> None:
+    """Shards at every stage, indexes of many kinds, deletions, a tag, a clone with a writer."""
+    uri = str(tmp_path / "t.lance")
+    table = holdfast.create_table(uri, KEYED, commit_store=kind, primary_key=["id"])
+    table.append(keyed(*range(300)))
+    with table.claim_writer("unsharded") as writer:
+        writer.put(keyed(300))
+    assert examine(uri).findings == ()
+    (shard,) = table.shards()
+    table.flush_log(shard)
+    assert examine(uri).findings == ()
+    table.compact_lsm()
+    with table.claim_appender(shard) as appender:
+        appender.append(keyed(301).to_batches()[0])
+    for kind_of_index, column in (
+        ("BTREE", "id"),
+        ("BITMAP", "text"),
+        ("INVERTED", "text"),
+        ("NGRAM", "text"),
+        ("ZONEMAP", "id"),
+        ("BLOOMFILTER", "id"),
+    ):
+        index: Any = kind_of_index
+        table.dataset().create_scalar_index(column, index, name=f"{index}_{column}")
+    vectors: Any = table.dataset()
+    vectors.create_index("vector", "IVF_FLAT", num_partitions=2)
+    table.dataset(over_log=True).delete("id < 20")
+    remapped: Any = table.dataset()
+    remapped.optimize.compact_files(defer_index_remap=True)  # an index of Lance's own, no files
+    table.dataset().tags.create("kept", 2)
+    assert examine(uri).findings == ()
+    lance.dataset(uri).shallow_clone(str(tmp_path / "clone.lance"), lance.dataset(uri).version)
+    clone = holdfast.adopt_table(str(tmp_path / "clone.lance"), commit_store=kind)
+    assert examine(clone.uri).findings == ()
+    before = clone.count()
+    with clone.claim_writer("unsharded") as writer:
+        writer.put(keyed(900, 901))
+    assert clone.count() == before + 2, "readers pass over generations that the original merged"
+    clone.flush_log(shard)
+    clone.compact_lsm()
+    assert clone.count() == before + 2
+    assert examine(clone.uri).findings == ()
+
+
+@pytest.mark.requirement("O1")
+def test_a_shard_whose_manifests_were_set_back(tmp_path: Path) -> None:
+    """Generations that the table merged come before the shard's next one, or rows are lost."""
+    uri = str(tmp_path / "t.lance")
+    table = holdfast.create_table(uri, KEYED, primary_key=["id"])
+    with table.claim_writer("unsharded") as writer:
+        writer.put(keyed(1))
+    (shard,) = table.shards()
+    table.flush_log(shard)
+    table.compact_lsm()
+    folder = Path(uri, "_mem_wal", shard, "manifest")
+    numbers = sorted(folder.glob("*.binpb"), key=lambda path: int(path.stem[::-1], 2))
+    for file in numbers[1:]:
+        file.unlink()
+    found = [f for f in examine(uri).findings if f.kind is FindingKind.SHARD]
+    assert ["older than the table" in f.what for f in found] == [True]
+    assert found[0].shard == shard
+
+
+@pytest.mark.requirement("O1")
+def test_a_hole_in_a_log_comes_with_its_command(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t.lance")
+    table = holdfast.create_table(uri, KEYED, primary_key=["id"])
+    with table.claim_writer("unsharded"):
+        pass
+    (shard,) = table.shards()
+    with table.claim_appender(shard) as appender:
+        positions = [appender.append(keyed(n).to_batches()[0]).position for n in range(3)]
+    Path(uri, entry_name(shard, positions[1]).path).unlink()
+    finding = only(uri, FindingKind.LOG)
+    assert finding.since is not None
+    assert finding.command == f"holdfast wal repair {uri} {shard} --confirm"
+    assert main(finding.command.split()[1:]) == 0
+    assert examine(uri).findings == ()
+    with table.claim_writer("unsharded") as writer:
+        writer.put(keyed(7))
+    assert table.count() == 3
 
 
 # Files
@@ -459,6 +593,22 @@ def test_a_change_that_no_version_came_of(plain: str, kind: str) -> None:
     assert str(finding.path).startswith("_transactions/1-")
     holdfast.adopt_table(plain, commit_store="sqlite")
     assert examine(plain).healthy
+
+
+def test_a_log_that_the_table_lost_and_a_write_past_one(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("k", pa.int64(), nullable=False)])
+    table = holdfast.create_table(tmp_path / "t", schema, primary_key=["k"])
+    with table.claim_writer("unsharded") as writer:
+        writer.put([{"k": 1}])
+    rows = pa.table({"k": [2]}, schema=table.schema)
+    lance.write_dataset(rows, table.uri, mode="append")
+    (note,) = doctor(table.uri).findings
+    assert (note.kind, note.severity) == (FindingKind.PAST_LOG, Severity.NOTE)
+    lance.write_dataset(rows, table.uri, mode="overwrite")
+    worst = doctor(table.uri).findings[0]
+    assert (worst.kind, worst.severity) == (FindingKind.LOG_LOST, Severity.PROBLEM)
+    table.reset_log("discard", confirm=True)
+    assert doctor(table.uri).healthy
 
 
 def test_every_kind_of_finding_and_doubt_has_a_test() -> None:

@@ -16,6 +16,7 @@ import pytest
 import holdfast
 from holdfast.arbiter import connect_commit_store
 from holdfast.errors import ForeignVersionError, InvalidInputError, NotFoundError
+from holdfast.formats import _ledger
 from holdfast.formats._transaction import Transaction, decode_transaction
 from holdfast.testing import FaultyS3Process
 from holdfast.upkeep import Candidate, Doubt, doctor, rescue
@@ -166,7 +167,12 @@ def test_a_plan_changes_nothing(plain: str) -> None:
 
 
 @BOTH
-def test_rescuers_at_once_bring_it_back_once(plain: str, commit_store: str | None) -> None:
+@pytest.mark.requirement("P3")
+def test_rescuers_at_once_bring_it_back_once(
+    plain: str, commit_store: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # More of them than the config keeps: the others are in files.
+    monkeypatch.setattr(_ledger, "_KEPT", {_ledger._RECENT: 2, _ledger._OWN: 2})
     for number in range(1, 7):
         lose(plain, number)
     holdfast.adopt_table(plain, commit_store=commit_store).close()

@@ -24,7 +24,8 @@ from holdfast.commits._history import records_of
 from holdfast.errors import CorruptError, InvalidInputError, NotFoundError
 from holdfast.formats import make_record, version_name
 from holdfast.testing._mutants import mutate
-from holdfast.upkeep import GRACE, LeftoverKind, vacuum
+from holdfast.upkeep import GRACE, LeftoverKind, VacuumResult, vacuum
+from holdfast.upkeep._leftovers import read_ground
 from holdfast.upkeep._vacuum import FINDERS
 from upkeep.stock import append, ids_in, lose
 
@@ -70,7 +71,22 @@ def write_deletion_file(table: holdfast.Table) -> None:
 
 
 def found(table: holdfast.Table, **options: Any) -> dict[str, LeftoverKind]:
-    return {one.path: one.kind for one in table.vacuum(**options).leftovers}
+    """Return what nobody needs, whether it goes now or is listed first."""
+    plan = table.vacuum(**options)
+    return {one.path: one.kind for one in (*plan.leftovers, *plan.waiting)}
+
+
+def pass_grace(table: holdfast.Table, days: float = 8) -> None:
+    """Make the lists of vacuum, and all commits, look as if they were made days ago."""
+    paths = everything(table.uri)
+    age(table, days, *(p for p in paths if p.startswith(("_holdfast/vacuum/", "_transactions/"))))
+
+
+def vacuumed(table: holdfast.Table, **options: Any) -> VacuumResult:
+    """Vacuum, let the grace period pass, and vacuum again."""
+    table.vacuum(confirm=True, **options)
+    pass_grace(table)
+    return table.vacuum(confirm=True, **options)
 
 
 def test_a_fresh_table_has_no_leftovers(table: holdfast.Table) -> None:
@@ -85,17 +101,25 @@ def test_data_files_that_no_version_shows(table: holdfast.Table) -> None:
     files = orphan(table, 7, 8)
     age(table, 8, *files)
     plan = table.vacuum()
-    assert [(one.kind, one.path) for one in plan.leftovers] == [(LeftoverKind.DATA, files[0])]
-    (one,) = plan.leftovers
-    assert one.size == Path(table.uri, files[0]).stat().st_size == plan.size
+    assert (plan.leftovers, plan.raised) == ((), True)
+    assert [(one.kind, one.path) for one in plan.waiting] == [(LeftoverKind.DATA, files[0])]
+    (one,) = plan.waiting
+    assert one.size == Path(table.uri, files[0]).stat().st_size
     assert timedelta(days=7.9) < one.age < timedelta(days=8.1)
-    assert "no version" in one.reason
+    assert "no version" in one.reason and "listed first" in one.reason
     assert (plan.applied, plan.version, plan.rows, plan.txn) == (False, 2, 0, None)
+    listed = table.vacuum(confirm=True)
+    assert (listed.applied, listed.raised, listed.leftovers, listed.version) == (True, True, (), 3)
+    again = table.vacuum(confirm=True)  # the grace period has not passed
+    assert (again.raised, again.leftovers, again.version) == (False, (), 3)
     assert Path(table.uri, files[0]).exists()
+    pass_grace(table)
+    assert [one.path for one in table.vacuum().leftovers] == files
     done = table.vacuum(confirm=True)
     assert done.applied and done.leftovers[0].path == files[0]
+    assert (done.size, done.waiting) == (one.size, ())
     assert not Path(table.uri, files[0]).exists()
-    assert table.vacuum().leftovers == ()
+    assert found(table) == {}
     assert ids_in(table.uri) == [1, 2, 3]
 
 
@@ -125,7 +149,7 @@ def test_deletion_files_that_no_version_shows(table: holdfast.Table) -> None:
     assert found(table) == {}
     age(table, 8, *everything(table.uri))
     assert found(table) == {file: LeftoverKind.DELETIONS}
-    table.vacuum(confirm=True)
+    vacuumed(table)
     assert not Path(table.uri, file).exists()
 
 
@@ -257,9 +281,11 @@ def test_a_version_that_lands_after_the_plan_keeps_its_files(
     def commit_after(*args: Any, **kwargs: Any) -> Any:
         plan = planned(*args, **kwargs)
         assert [one.path for one in plan[1]] == files
-        table.commit(parts)
+        table.commit(parts, read_version=2)
         return plan
 
+    table.vacuum(confirm=True)
+    pass_grace(table)
     monkeypatch.setattr(_vacuum, "plan_vacuum", commit_after)
     assert table.vacuum(confirm=True).leftovers == ()
     assert ids_in(table.uri) == [1, 2, 3, 7]
@@ -314,11 +340,11 @@ def test_staged_bytes_of_an_undecided_version_stay(plain_put: holdfast.Table) ->
 def test_staged_bytes_judged_by_age_alone_would_go(plain_put: holdfast.Table) -> None:
     path = hide_newest(plain_put)
     careless = mutate(
-        "holdfast.upkeep._vacuum",
+        "holdfast.upkeep._vacuum_files",
         ("version is not None and version <= ground.newest", "version is not None"),
     )
-    plan = careless.plan_vacuum(plain_put._store, plain_put._arbiter)[1]
-    assert path in {one.path for one in plan}
+    ground = read_ground(plain_put._store, plain_put._arbiter, GRACE)
+    assert path in {info.path for info, _ in careless.find_staged(ground)}
 
 
 def test_staged_bytes_that_a_decision_still_needs_stay(tmp_path: Path) -> None:
@@ -326,7 +352,8 @@ def test_staged_bytes_that_a_decision_still_needs_stay(tmp_path: Path) -> None:
     arbiter = made._arbiter
     assert isinstance(arbiter, RecordedDecisions)
     arbiter._inline_bytes = 0
-    kept = mutate("holdfast.arbiter._recorded", ("            self._confirm(name, record)\n", ""))
+    confirm = "            return self._confirm(name, record)\n"
+    kept = mutate("holdfast.arbiter._recorded", (confirm, "            return ()\n"))
     real = RecordedDecisions._complete
     type(arbiter)._complete = kept.RecordedDecisions._complete  # type: ignore[method-assign]
     try:
@@ -381,21 +408,15 @@ def test_a_version_that_cannot_be_read_stops_it(plain_put: holdfast.Table) -> No
     assert Path(plain_put.uri, files[0]).exists()
 
 
-def test_a_table_with_branches_is_refused(table: holdfast.Table) -> None:
-    Path(table.uri, "tree/b/_versions").mkdir(parents=True)
-    Path(table.uri, "tree/b/_versions/1.manifest").write_bytes(b"?")
-    with pytest.raises(InvalidInputError, match="branches"):
-        table.vacuum(confirm=True)
-    assert found(table, what=["staged", "temporary"]) == {}
-
-
 def test_what_was_deleted_is_told(table: holdfast.Table) -> None:
     files = orphan(table, 7, 8)
     age(table, 8, *files)
     seen: list[events.Event] = []
     with events.subscribed(seen.append):
         table.vacuum()
+        table.vacuum(confirm=True)
         assert not [e for e in seen if e.kind is events.EventKind.VACUUMED]
+        pass_grace(table)
         table.vacuum(confirm=True)
     (told,) = [e.fields for e in seen if e.kind is events.EventKind.VACUUMED]
     assert (told["what"], told["objects"]) == ("data", 1)
@@ -425,9 +446,12 @@ def test_the_command_plans_and_acts(table: holdfast.Table) -> None:
     plan = run(table.uri)
     assert plan.returncode == 0 and files[0] in plan.stdout and "--confirm" in plan.stdout
     assert run(table.uri, "--older-than", "9d").stdout.startswith("nothing")
+    listed = run(table.uri, "--confirm").stdout
+    assert listed.startswith("listed:") and "a later run deletes" in listed
+    pass_grace(table)
     shown = json.loads(run(table.uri, "--what", "data", "--json").stdout)
-    assert (shown["done"], shown["objects"], shown["version"]) == (False, 1, 2)
-    assert shown["leftovers"][0]["path"] == files[0]
+    assert (shown["done"], shown["objects"], shown["version"]) == (False, 1, 3)
+    assert (shown["leftovers"][0]["path"], shown["waiting"]) == (files[0], [])
     assert run(table.uri, "--confirm").stdout.startswith("deleted:")
     assert not Path(table.uri, files[0]).exists()
 

@@ -6,7 +6,10 @@ every state, if everybody died now and a fresh writer opened the shard:
 
 - it opens without an error;
 - SSTables and replay together hold every acknowledged mark, once, and each writer's in order;
-- whatever a reader was shown is still there, in the same order.
+- whatever a reader was shown is still there, in the same order;
+- nobody was told of a newer owner that there is not.
+
+Clocks lie in these worlds: every manifest but the newest counts as old enough to be collected.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
@@ -33,6 +37,8 @@ from holdfast.errors import (
 )
 from holdfast.formats import _entry
 from holdfast.formats._entry import Entry
+from holdfast.read._snapshot import BaseVersion, take_snapshot
+from holdfast.read._source import Shards
 from holdfast.testing import (
     CountedIds,
     Outcome,
@@ -45,8 +51,9 @@ from holdfast.testing import (
     mutate,
 )
 from holdfast.testing._world import FAULTS
+from holdfast.upkeep._flush_log import Part, flush_parts
 from holdfast.wal import ShardManifest, SsTable
-from model.decide_scenarios import conditional, inline, staged
+from model.decide_scenarios import PINNED, conditional, inline, staged
 
 SHARD = "11111111-2222-4333-8444-555555555555"
 MODULES = ("_boundary", "_manifests", "_log", "_appender", "_tailer", "_collect")
@@ -111,6 +118,8 @@ class Code:
         self.appender_module = made["_appender"]
         made["_appender"].__dict__["EntryDraft"] = _Draft
         self.tailer: Any = made["_tailer"].__dict__["WalTailer"]
+        self.manifests: Any = made["_manifests"].__dict__["ShardManifests"]
+        made["_collect"].__dict__["RETENTION"] = timedelta(seconds=-1)
         self.collect: Callable[..., Any] = made["_collect"].__dict__["collect_log"]
         self.conditional: Any = None
         if "_conditional" in given:
@@ -128,7 +137,10 @@ class Shard:
 
     Attributes:
         scripts: per actor a word: `o` opens and replays, `w` opens without replaying, a letter
-            of `abc` appends it, `f` flushes, `g` collects, `r` reads the log to its end.
+            of `abc` appends it, `f` flushes, `g` collects, `r` reads the log to its end, `t`
+            follows it to its end, `m`
+            flushes the log without owning it, as upkeep does, `s` reads all, as a table's
+            readers do.
         prepared: a script that ran to its end before anybody moved.
     """
 
@@ -143,6 +155,7 @@ class Shard:
     kinds: Sequence[Outcome] = FAULTS
     code: Code = field(default=PRODUCTION, compare=False)
     leftovers: Sequence[str] = ()
+    page: int | None = None
 
     def scenario(self) -> Scenario:
         return Scenario(name=self.name, build=self.build, check=self.check)
@@ -154,6 +167,8 @@ class Shard:
             crashes=self.crashes,
             preemptions=self.preemptions,
             fault_kinds=self.kinds,
+            page=self.page,
+            objects=PINNED,
         )
         for path in self.leftovers:
             world.state.objects[path] = b""
@@ -184,6 +199,8 @@ class Shard:
         for actor in world.actors:
             if actor.error and not isinstance(actor.error, HONEST_ANSWERS):
                 return f"STOPPED: {actor.name}: {type(actor.error).__name__}: {actor.error}"
+            if isinstance(actor.error, FencedError) and not _is_overtaken(actor.error):
+                return f"FALSELY FENCED: {actor.name}: {actor.error}"
         try:
             marks = self._recovered(state)
         except HoldfastError as error:
@@ -201,11 +218,20 @@ class Shard:
         return flushed + [mark_of(entry) for entry in opened.replay()]
 
 
+def _is_overtaken(error: FencedError) -> bool:
+    """Tell whether the error names an owner that is newer, or as new: of two claims one loses."""
+    epoch, stored = error.details["epoch"], error.details["stored_epoch"]
+    assert isinstance(epoch, int)
+    return stored is None or (isinstance(stored, int) and stored >= epoch)
+
+
 def wrong_with(marks: list[str], world: World) -> str | None:
     """Return what is wrong with the marks that a fresh writer finds, or None."""
     if len(set(marks)) != len(marks):
         return f"DOUBLED: {marks}"
     for kind, told in world.acknowledged:
+        if kind == "misread":
+            return f"MISREAD: {told}"
         if kind == "appended" and told not in marks:
             return f"LOST: {told}"
         if kind == "read" and isinstance(told, tuple):
@@ -253,11 +279,14 @@ class Writer:
                     self._arbiter,
                     SHARD,
                     confirm=True,
-                    clock=StillClock(),
                     ids=self._ids,
                 )
-            elif step == "r":
-                self._read()
+            elif step in "rt":
+                self._read(following=step == "t")
+            elif step == "m":
+                self._flush_for_others()
+            elif step == "s":
+                self._read_all()
             else:
                 self._count += 1
                 self._append(f"{self.name}{self._count}{step}")
@@ -266,8 +295,12 @@ class Writer:
         self._appender = self._shard.code.appender.claim(
             self._store, self._arbiter, SHARD, clock=StillClock(), ids=self._ids
         )
-        if replaying:
-            self._memory = [mark_of(entry) for entry in self._appender.replay()]
+        while replaying:
+            try:
+                self._memory = [mark_of(entry) for entry in self._appender.replay()]
+            except CollectedError:
+                continue
+            return
 
     def _append(self, mark: str) -> None:
         try:
@@ -309,11 +342,35 @@ class Writer:
         self._appender.manifests.update(self._appender.epoch, publish)
         self._memory = []
 
-    def _read(self) -> None:
+    def _flush_for_others(self) -> None:
+        manifests = self._shard.code.manifests(self._store, self._arbiter, SHARD, ids=self._ids)
+        tailer = self._shard.code.tailer(self._store, self._arbiter, SHARD, clock=StillClock())
+
+        def write(generation: int, part: Part) -> SsTable:
+            name = "-".join((*map(mark_of, part.entries), "gen"))
+            return SsTable(generation=generation, path=name)
+
+        for _ in flush_parts(manifests, tailer, write):
+            pass
+
+    def _read_all(self) -> None:
+        before = {str(told) for kind, told in self._world.acknowledged if kind == "appended"}
+        base = BaseVersion(version=1, compacted={}, dataset=None)
+        source = Shards(self._store, self._arbiter, lambda: base)
+        manifests = self._shard.code.manifests(self._store, self._arbiter, SHARD, ids=self._ids)
+        source._manifests[SHARD] = manifests
+        (shard,) = take_snapshot(source).shards
+        marks = [mark for table in shard.sstables for mark in marks_in(table)]
+        marks += map(mark_of, shard.entries)
+        if len(set(marks)) != len(marks) or not before <= set(marks):
+            self._world.acknowledge("misread", f"{marks} instead of {sorted(before)}")
+
+    def _read(self, *, following: bool) -> None:
         tailer = self._shard.code.tailer(self._store, self._arbiter, SHARD, clock=StillClock())
         seen: list[str] = []
         try:
-            seen.extend(mark_of(entry) for entry in tailer.entries())
+            entries = tailer.follow(timeout=timedelta(0)) if following else tailer.entries()
+            seen.extend(map(mark_of, entries))
         except CollectedError:
             return
         self._world.acknowledge("read", tuple(seen))

@@ -101,7 +101,7 @@ class World:
         )
 
     def collect(self) -> int:
-        collected = collect_log(self.store, self.arbiter, SHARD, confirm=True, clock=self.clock)
+        collected = collect_log(self.store, self.arbiter, SHARD, confirm=True)
         return len(collected.paths)
 
     def put_entry(self, position: int, *, epoch: int, fence: bool = False) -> None:

@@ -30,16 +30,17 @@ from holdfast.errors import (
     UnavailableError,
     WalGapError,
 )
-from holdfast.formats._wal_names import BoundaryKind, boundary_path, entry_name
+from holdfast.formats import PIN_PATH, encode_pin
+from holdfast.formats._wal_names import entry_name, shard_manifest_folder, shard_manifest_name
 from holdfast.storage import open_store
 from holdfast.wal import (
-    CHECK_AFTER,
     RETENTION,
     ShardManifests,
     SsTable,
     WalAppender,
     collect_log,
 )
+from holdfast.wal._collect import carry_out
 from wal.log_world import SHARD, CountingStore, World, batch, ids
 
 
@@ -63,7 +64,7 @@ def test_an_append_is_one_put_and_reads_nothing(world: World) -> None:
 
 
 @pytest.mark.requirement("L4")
-@pytest.mark.parametrize(("rows", "requests"), [(1, 4), (100_000, 7)])
+@pytest.mark.parametrize(("rows", "requests"), [(1, 5), (100_000, 8)])
 def test_what_an_append_costs_with_a_commit_store(tmp_path: Path, rows: int, requests: int) -> None:
     store = CountingStore()
     asked: list[str] = []
@@ -76,6 +77,7 @@ def test_what_an_append_costs_with_a_commit_store(tmp_path: Path, rows: int, req
             asked.append(name)
             return getattr(commits, name)
 
+    store.put(PIN_PATH, encode_pin(made.pin))
     arbiter = RecordedDecisions(store, Counted(), made.pin)  # type: ignore[arg-type]
     appender = WalAppender.claim(store, arbiter, SHARD)
     appender.append(batch(0))
@@ -251,16 +253,14 @@ def test_a_sealed_shard_is_not_claimed(world: World) -> None:
 
 
 @pytest.mark.requirement("L10")
-def test_a_hole_is_an_error_and_nothing_is_fenced(world: World) -> None:
+def test_a_hole_is_an_error_for_who_claims(world: World) -> None:
     appender = world.claim()
     for number in range(4):
         appender.append(batch(number))
     world.remove(3)
-    listed = len(world.store.list("_mem_wal"))
     with pytest.raises(WalGapError) as caught:
         world.claim()
     assert caught.value.position == 3
-    assert len(world.store.list("_mem_wal")) == listed + 1  # the claim, no fence
     with pytest.raises(WalGapError):
         list(world.tailer().entries())
     with pytest.raises(WalGapError):
@@ -368,66 +368,78 @@ def test_a_tailer_survives_collection_of_what_it_read(world: World) -> None:
 # Collecting
 
 
-@pytest.mark.requirement("L12")
-def test_fences_stay_until_the_boundary_is_old(world: World) -> None:
+@pytest.mark.requirement("L12", "P1")
+@pytest.mark.parametrize("step", [-(10**9), 0, 3600, 10**9], ids=str)
+def test_a_fence_stays_whatever_clocks_say(world: World, step: int) -> None:
     sleeper = world.claim()
     sleeper.append(batch(1))
     appender = world.claim()
     appender.append(batch(2))
     world.flush(appender)
-    planned = collect_log(world.store, world.arbiter, SHARD, clock=world.clock)
-    assert (planned.entries, planned.fences, planned.fences_kept) == (2, 0, 2)
+    planned = collect_log(world.store, world.arbiter, SHARD)
+    assert (planned.entries, planned.fences_kept) == (2, 2)
     assert world.collect() == 2
-    world.clock.time += RETENTION.total_seconds() - 1
-    assert world.collect() == 0
-    with pytest.raises(FencedError):
-        sleeper.append(batch(3))
-
-
-@pytest.mark.requirement("L12")
-def test_a_writer_that_slept_longer_than_fences_live_looks_at_the_boundary(world: World) -> None:
-    sleeper = world.claim()
-    sleeper.append(batch(1))
-    appender = world.claim()
-    appender.append(batch(2))
-    world.flush(appender)
+    world.clock.time += step
     world.collect()
-    world.clock.time += RETENTION.total_seconds() + 1
-    collected = collect_log(world.store, world.arbiter, SHARD, confirm=True, clock=world.clock)
-    assert (collected.fences, collected.manifests) == (2, 2)
-    with pytest.raises(FencedError) as caught:  # its put succeeds, and is not acknowledged
+    world.clock.time += step
+    again = collect_log(world.store, world.arbiter, SHARD, confirm=True)
+    assert (again.entries, again.fences_kept) == (0, 2)
+    with pytest.raises(FencedError) as caught:
         sleeper.append(batch(3))
     assert caught.value.stored_epoch == 2
-    stale = ShardManifests(world.store, world.arbiter, SHARD, clock=world.clock)
-    assert stale.claim().writer_epoch == 3
+    appender.append(batch(4))
+    assert ids(world.claim().replay()) == [4]
 
 
+@pytest.mark.requirement("L12", "P1")
 def test_a_manifest_below_the_boundary_is_not_a_claim(world: World) -> None:
     first = world.claim()
     world.claim()
     third = world.claim()
     world.clock.time += RETENTION.total_seconds() + 1
-    assert (
-        collect_log(world.store, world.arbiter, SHARD, confirm=True, clock=world.clock).manifests
-        == 2
-    )
-    world.store.delete([boundary_path(SHARD, BoundaryKind.LOG, 0)])
+    assert collect_log(world.store, world.arbiter, SHARD, confirm=True).manifests == 2
     with pytest.raises(FencedError) as caught:  # version 2 is free again, and yet not ours
         first.manifests.update(1, lambda m: replace(m, replay_after=1))
     assert caught.value.stored_epoch == third.epoch
+    assert [info.path for info in world.store.list(shard_manifest_folder(SHARD))] == [
+        shard_manifest_name(SHARD, 3).path
+    ]
+    third.manifests.update(3, lambda m: replace(m, replay_after=1))
 
 
-def test_a_writer_looks_only_after_a_long_silence(world: World) -> None:
+@pytest.mark.requirement("L12", "P1")
+def test_no_version_goes_before_an_older_one(world: World) -> None:
+    """Stamps of a clock that went back: the oldest version is the youngest by its stamp."""
+    for _ in range(4):
+        world.claim()
+    world.clock.time += RETENTION.total_seconds() + 1
+    planned = collect_log(world.store, world.arbiter, SHARD)
+    assert planned.manifests == 3
+    oldest = shard_manifest_name(SHARD, 1).path
+    kept = tuple(path for path in planned.paths if path != oldest)
+    carry_out(world.store, world.arbiter, replace(planned, paths=kept))
+    assert len(world.store.list(shard_manifest_folder(SHARD))) == 4
+
+
+def test_an_append_is_one_request_after_any_silence(world: World) -> None:
     appender = world.claim()
-    world.clock.time += CHECK_AFTER.total_seconds()
     world.store.requests.clear()
+    for step in (0.0, 1e9, -2e9):
+        world.clock.time += step
+        appender.append(batch(1))
+    assert world.store.requests == ["put_if_absent"] * 3
+
+
+@pytest.mark.requirement("L12")
+def test_what_is_small_is_a_fence_and_is_not_read(world: World) -> None:
+    for _ in range(20):
+        appender = world.claim()
     appender.append(batch(1))
-    assert world.store.requests == ["put_if_absent"]
-    world.clock.time += CHECK_AFTER.total_seconds() + 1
-    appender.append(batch(2))
-    assert world.store.requests == ["put_if_absent", "put_if_absent", "list"]
-    world.clock.time -= 10**9  # a clock that jumps back harms nobody
-    appender.append(batch(3))
+    world.flush(appender)
+    world.store.requests.clear()
+    planned = collect_log(world.store, world.arbiter, SHARD)
+    assert (planned.entries, planned.fences_kept) == (1, 20)
+    assert world.store.requests.count("get") <= 4  # two versions of the manifest, and the entry
 
 
 def test_the_boundary_comes_before_the_first_deletion(world: World) -> None:

@@ -60,6 +60,7 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     line(f"everything is in {out}; took {time.monotonic() - begun:.0f} s")
+    line(f"look at the tables: .venv/bin/holdfast serve {out}, then open http://127.0.0.1:8181/")
     return code
 
 

@@ -10,6 +10,8 @@ known, and `holdfast.testing.CommitStoreSuite` proves it.
 """
 
 from holdfast._ids import new_token
+from holdfast.arbiter._accept import accept_shards
+from holdfast.arbiter._addresses import address_of
 from holdfast.arbiter._commit_store import (
     MAX_SERIES_CHARS,
     MAX_VALUE_BYTES,
@@ -17,6 +19,7 @@ from holdfast.arbiter._commit_store import (
     Entry,
     Key,
     SupportsSetUp,
+    scope_of,
 )
 from holdfast.arbiter._conditional import (
     ConditionalPut,
@@ -26,26 +29,40 @@ from holdfast.arbiter._decision import (
     Decision,
     Lost,
     RetryPolicy,
+    SupportsChains,
+    SupportsVerdict,
     Won,
+)
+from holdfast.arbiter._move import (
+    move_commit_store,
 )
 from holdfast.arbiter._open import (
     EMBEDDED,
     create_arbiter,
     open_arbiter,
-    repin,
 )
 from holdfast.arbiter._pinning import (
     confirm_pin,
     pin_to_commit_store,
     pin_to_condition,
-    read_pin,
 )
+from holdfast.arbiter._place import read_pin
 from holdfast.arbiter._probe import (
     ProbeReport,
     probe_clients,
 )
 from holdfast.arbiter._recorded import (
+    MOST_UNFINISHED,
     RecordedDecisions,
+    for_reading,
+)
+from holdfast.arbiter._repin import (
+    Repin,
+    repin,
+)
+from holdfast.arbiter._store_check import (
+    StoreReport,
+    check_store,
 )
 from holdfast.arbiter._verdict import (
     Verdict,
@@ -55,6 +72,15 @@ from holdfast.arbiter._verdicts import (
     probe,
     remember,
     verdict_of,
+)
+from holdfast.arbiter.stores._base import (
+    StoreUrl,
+    check_key,
+    check_limit,
+    check_number,
+    check_scope,
+    check_series,
+    check_value,
 )
 from holdfast.arbiter.stores._registry import (
     connect_commit_store,
@@ -68,6 +94,7 @@ __all__ = [
     "EMBEDDED",
     "MAX_SERIES_CHARS",
     "MAX_VALUE_BYTES",
+    "MOST_UNFINISHED",
     "Arbiter",
     "CommitStore",
     "ConditionalPut",
@@ -78,15 +105,31 @@ __all__ = [
     "Name",
     "ProbeReport",
     "RecordedDecisions",
+    "Repin",
     "RetryPolicy",
+    "StoreReport",
+    "StoreUrl",
+    "SupportsChains",
     "SupportsSetUp",
+    "SupportsVerdict",
     "Verdict",
     "Won",
+    "accept_shards",
+    "address_of",
+    "check_key",
+    "check_limit",
+    "check_number",
+    "check_scope",
+    "check_series",
+    "check_store",
+    "check_value",
     "confirm_pin",
     "connect_commit_store",
     "create_arbiter",
+    "for_reading",
     "forget",
     "known_schemes",
+    "move_commit_store",
     "new_token",
     "open_arbiter",
     "pin_to_commit_store",
@@ -98,5 +141,6 @@ __all__ = [
     "register_commit_store",
     "remember",
     "repin",
+    "scope_of",
     "verdict_of",
 ]

@@ -8,8 +8,15 @@ raises `UnavailableError`; the arbiter then reads back, so an implementation nev
 by itself.
 
 Each series has a *boundary*: numbers up to it are decided and their records are gone.
-`collect` raises it and removes the records in one atomic step, so a writer that slept
-through the collection cannot decide an old number again.
+`collect` raises it in one atomic step, and `put_if_absent` looks at it in its own: so a writer
+that slept through the collection cannot decide an old number again. Records at or below the
+boundary are not shown by any verb; whether their bytes are deleted in that step or a moment
+later is the store's affair.
+
+The part of a series before its first slash is its *scope*: all series of one table share
+one. `retire` ends a scope: from that moment every verb on its series raises
+`StaleHandleError`. So a process that still holds a table which was removed and made anew
+learns it from the very request that would have decided, read or collected.
 
 Prove an implementation with `holdfast.testing.CommitStoreSuite`.
 """
@@ -22,6 +29,11 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 MAX_SERIES_CHARS = 400
 MAX_VALUE_BYTES = 256 * 1024
+
+
+def scope_of(series: str) -> str:
+    """Return the scope of a series: its part before the first slash."""
+    return series.partition("/")[0]
 
 
 class Key(NamedTuple):
@@ -40,7 +52,10 @@ class Entry:
 
 
 class CommitStore(Protocol):
-    """A linearizable, durable map that keeps the first value of every key."""
+    """A linearizable, durable map that keeps the first value of every key.
+
+    Every verb on a series of a retired scope raises `StaleHandleError`.
+    """
 
     @property
     def url(self) -> str:
@@ -66,8 +81,8 @@ class CommitStore(Protocol):
         """
         ...
 
-    def get(self, key: Key) -> bytes | None:
-        """Return the value, or None."""
+    def get(self, key: Key, *, retired: bool = False) -> bytes | None:
+        """Return the value, or None; with `retired`, of a retired scope as well."""
         ...
 
     def compare_and_set(self, key: Key, expected: bytes, value: bytes) -> bool:
@@ -85,12 +100,20 @@ class CommitStore(Protocol):
         ...
 
     def collect(self, series: str, through: int) -> int:
-        """Raise the boundary to `through` and remove the records up to it, in one step.
+        """Raise the boundary to `through` in one step; the records up to it are gone from then on.
 
         A boundary never goes down: a lower `through` changes nothing.
 
         Returns:
             How many records were removed.
+        """
+        ...
+
+    def retire(self, scope: str) -> None:
+        """Refuse every verb on the series of a scope from now on, for ever. Safe to repeat.
+
+        The records stay, for `get` with `retired`. A scope has up to 100 characters, and no
+        slash.
         """
         ...
 

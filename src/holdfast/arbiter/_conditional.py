@@ -7,9 +7,12 @@ body means we lost, nothing there means the same bytes are sent again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from holdfast._clock import Clock, SystemClock
 from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter._decision import Attempts, Decision, Lost, RetryPolicy, Won, check_token
+from holdfast.arbiter._place import refuse_replaced
 from holdfast.arbiter._verdict import Verdict
 from holdfast.errors import (
     AlreadyExistsError,
@@ -22,33 +25,34 @@ from holdfast.errors import (
 )
 from holdfast.events import EventKind, emit
 from holdfast.formats import ArbiterKind, Name, Pin
-from holdfast.storage import Handle, ObjectStore
+from holdfast.storage import Handle, ObjectStore, SupportsFileIds
 
 
 class ConditionalPut(Handle):
     """Decides names by the store's put-if-absent.
 
+    The verdict on the store may be a function that finds it: then it is asked before the first
+    decision, and readers need no right to write.
+
     Raises:
-        UnsafeStoreError: the verdict on the store is not `enforced`.
+        UnsafeStoreError: the verdict on the store is given and not `enforced`.
     """
 
     def __init__(
         self,
         store: ObjectStore,
-        verdict: Verdict,
+        verdict: Verdict | Callable[[], Verdict],
         *,
         pin: Pin | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
         retry: RetryPolicy | None = None,
     ) -> None:
-        if verdict is not Verdict.ENFORCED:
-            raise UnsafeStoreError(
-                "this store was not shown to enforce put-if-absent: use a commit store",
-                location=store.location,
-                verdict=verdict.value,
-            )
+        if isinstance(verdict, Verdict):
+            _check_verdict(verdict, store)
+        self._find_verdict = None if isinstance(verdict, Verdict) else verdict
         self.pin = pin
+        self.refuses_old_names = False  # put-if-absent knows only what is there now
         self._store = store
         self._clock = clock or SystemClock()
         self._attempts = Attempts(retry or RetryPolicy(), self._clock, ids or RandomIds())
@@ -56,6 +60,7 @@ class ConditionalPut(Handle):
     def decide(self, name: Name, body: bytes, token: str) -> Decision:
         """Give `name` to `body` unless it is taken. Durable, and safe to repeat."""
         check_token(body, token)
+        self.require_verdict()
         begun = self._clock.elapsed()
         sent = False
         attempt = None
@@ -87,12 +92,29 @@ class ConditionalPut(Handle):
             return self._decided(name, decision, attempt.number, begun)
         raise _unknown(name, attempt.number if attempt else 0, None)
 
+    def require_verdict(self) -> None:
+        """Return if the store may decide; finds out, if nobody did yet.
+
+        Raises:
+            UnsafeStoreError: it may not.
+            PermissionDeniedError, NotFoundError: it cannot be written to at all.
+        """
+        if self._find_verdict is not None:
+            _check_verdict(self._find_verdict(), self._store)
+            self._find_verdict = None
+
     def read(self, name: Name) -> bytes | None:
         """Return the decided bytes, or None."""
         try:
             return self._store.get(name.path)
         except NotFoundError:
             return None
+
+    def confirm_place(self, *, if_cheap: bool = False) -> None:
+        """Return if this table is still the one in its place: one look at its pin."""
+        if self.pin is None or (if_cheap and not isinstance(self._store, SupportsFileIds)):
+            return
+        refuse_replaced(self._store, self.pin)
 
     def close(self) -> None:
         """Do nothing: the object store's client needs no closing."""
@@ -107,6 +129,15 @@ class ConditionalPut(Handle):
             elapsed=self._clock.elapsed() - begun,
         )
         return decision
+
+
+def _check_verdict(verdict: Verdict, store: ObjectStore) -> None:
+    if verdict is not Verdict.ENFORCED:
+        raise UnsafeStoreError(
+            "this store was not shown to enforce put-if-absent: use a commit store",
+            location=store.location,
+            verdict=verdict.value,
+        )
 
 
 def _unknown(name: Name, attempts: int, error: HoldfastError | None) -> CommitUnknownError:

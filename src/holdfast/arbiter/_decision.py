@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from holdfast._clock import Clock
 from holdfast._ids import TOKEN_PATTERN, Ids
@@ -45,6 +45,11 @@ class Arbiter(Protocol):
         """Return what ties the table to this arbiter; None before it is tied."""
         ...
 
+    @property
+    def refuses_old_names(self) -> bool:
+        """Tell whether a name that was decided once is refused though its object is gone."""
+        ...
+
     def decide(self, name: Name, body: bytes, token: str) -> Decision:
         """Give `name` to `body` unless it is taken. Safe to repeat with the same arguments.
 
@@ -71,8 +76,49 @@ class Arbiter(Protocol):
         """
         ...
 
+    def confirm_place(self, *, if_cheap: bool = False) -> None:
+        """Return if this table is still the one in its place, where `decide` does not tell.
+
+        Call it before and after a decision, and take the object back if it then raises. With
+        `if_cheap` it returns without looking where a look costs a request.
+
+        Raises:
+            StaleHandleError: the table was removed, made anew or released.
+            UnavailableError, PermissionDeniedError: the store did not tell.
+        """
+        ...
+
     def close(self) -> None:
         """Let go of connections; the arbiter is not used afterwards."""
+        ...
+
+
+@runtime_checkable
+class SupportsVerdict(Protocol):
+    """An arbiter that must know whether its object store may decide."""
+
+    def require_verdict(self) -> None:
+        """Return if the store may decide; finds out, if nobody did yet.
+
+        Raises:
+            UnsafeStoreError: it may not.
+            PermissionDeniedError, NotFoundError: it cannot be written to at all.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsChains(Protocol):
+    """An arbiter that decides faster than the object store: the next name need not wait."""
+
+    def decide_next(self, name: Name, body: bytes, token: str) -> Decision:
+        """Decide as `Arbiter.decide`; the name before may be decided and not at its name yet.
+
+        `Won` means what it always does. The bytes of a `Lost` may not be at the name yet.
+
+        Raises:
+            HoldfastError: as for `decide`.
+        """
         ...
 
 

@@ -9,39 +9,41 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 from holdfast._ids import RandomIds
+from holdfast.arbiter._addresses import check_address
 from holdfast.arbiter._commit_store import CommitStore
 from holdfast.arbiter._conditional import ConditionalPut
 from holdfast.arbiter._pinning import (
     check_identity,
     pin_to_commit_store,
     pin_to_condition,
-    read_pin,
 )
+from holdfast.arbiter._place import read_pin
 from holdfast.arbiter._recorded import RecordedDecisions
+from holdfast.arbiter._verdict import Verdict
 from holdfast.arbiter._verdicts import verdict_of
 from holdfast.arbiter.stores._registry import connect_commit_store
 from holdfast.errors import (
     InvalidInputError,
     NotFoundError,
     PermissionDeniedError,
-    PinMismatchError,
     UnsafeStoreError,
 )
 from holdfast.formats import (
     EMBEDDED_PATH,
-    PIN_PATH,
-    VERSIONS_SERIES,
     ArbiterKind,
     Pin,
-    encode_pin,
-    version_of,
 )
-from holdfast.storage import LocalStore, ObjectStore, backend_of, open_store
+from holdfast.storage import (
+    LocalStore,
+    ObjectStore,
+    SupportsDistrust,
+    backend_of,
+    open_store,
+)
 
 URL_VARIABLE = "HOLDFAST_COMMIT_STORE_URL"
 EMBEDDED = "sqlite"
@@ -74,9 +76,10 @@ def create_arbiter(
     ids = RandomIds()
     if commit_store is None:
         arbiter = _by_condition(url, options, store, None)
+        arbiter.require_verdict()
         arbiter.pin = pin_to_condition(store, arbiter, ids)
         return arbiter
-    connected = _connect(commit_store, url, store)
+    connected = connect_store(commit_store, url, store, create=True)
     # An embedded file is pinned by its role, not its path: it moves with the table.
     pinned_url = EMBEDDED if commit_store == EMBEDDED else connected.url
     pin = pin_to_commit_store(store, connected, ids, pinned_url)
@@ -89,7 +92,7 @@ def open_arbiter(
     *,
     commit_store: str | None = None,
 ) -> ConditionalPut | RecordedDecisions:
-    """Return the arbiter that the table at `url` is tied to.
+    """Return the arbiter that the table at `url` is tied to. Writes nothing, probes nothing.
 
     `commit_store` may give another address of the pinned commit store, with credentials,
     say; without it `HOLDFAST_COMMIT_STORE_URL` may; else the pinned one is used.
@@ -97,7 +100,6 @@ def open_arbiter(
     Raises:
         NotFoundError: the table is not tied to one, or its commit store is not set up.
         PinMismatchError: the table was copied or moved, or the commit store is another one.
-        UnsafeStoreError: the store no longer passes the probe.
     """
     store = open_store(url, options)
     pin = read_pin(store)
@@ -107,48 +109,34 @@ def open_arbiter(
         )
     if pin.arbiter is ArbiterKind.CONDITIONAL_PUT:
         return _by_condition(url, options, store, pin)
-    _check_location(pin, store)
-    connected = _connect(commit_store or _address(pin), url, store)
+    connected = connect_pinned(pin, url, store, commit_store)
     check_identity(pin, connected)
+    check_address(store, connected, pin)
     return RecordedDecisions(store, connected, pin)
 
 
-def repin(
-    url: str | Path, options: Mapping[str, str] | None = None, *, copied: bool
-) -> RecordedDecisions:
-    """Tie a table to its commit store again after its files were moved or copied.
-
-    A moved table goes on under its own id. A copy gets a new id, and what it holds counts as
-    decided; so the original is not touched. Call it before anybody writes, from one process.
-
-    Raises:
-        NotFoundError: no Holdfast table is here.
-        InvalidInputError: the table decides by its object store and needs no such step.
-    """
-    store = open_store(url, options)
-    pin = read_pin(store)
-    if pin is None:
-        raise NotFoundError("no Holdfast table is here", location=store.location)
-    if pin.arbiter is not ArbiterKind.COMMIT_STORE:
-        raise InvalidInputError("this table decides by its object store: it may be moved freely")
-    connected = _connect(_address(pin), url, store)
-    check_identity(pin, connected)
-    if pin.location == store.location:
-        return RecordedDecisions(store, connected, pin)  # done before
-    table_id = RandomIds().token() if copied else pin.table_id
-    fresh = replace(pin, location=store.location, table_id=table_id)
-    arbiter = RecordedDecisions(store, connected, fresh)
-    if copied:
-        versions = [version_of(info.path) for info in store.list("_versions")]
-        arbiter.accept(VERSIONS_SERIES, max((v for v in versions if v is not None), default=0))
-    store.put(PIN_PATH, encode_pin(fresh))
-    return arbiter
+def connect_pinned(
+    pin: Pin, url: str | Path, store: ObjectStore, commit_store: str | None = None
+) -> CommitStore:
+    """Return the commit store that a pin names, by the address that is given or pinned."""
+    return connect_store(commit_store or _address(pin), url, store)
 
 
 def _by_condition(
     url: str | Path, options: Mapping[str, str] | None, store: ObjectStore, pin: Pin | None
 ) -> ConditionalPut:
-    return ConditionalPut(store, verdict_of(url, options), pin=pin)
+    return ConditionalPut(store, lambda: _verdict(url, options, store), pin=pin)
+
+
+def _verdict(url: str | Path, options: Mapping[str, str] | None, store: ObjectStore) -> Verdict:
+    """Return whether a store may decide; asked before the first decision, never by readers."""
+    if isinstance(store, SupportsDistrust):
+        raise UnsafeStoreError(
+            f"this store cannot decide names: {store.distrust}. Give the table a commit store "
+            "(commit_store=...)",
+            location=store.location,
+        )
+    return verdict_of(url, options)
 
 
 def _address(pin: Pin) -> str:
@@ -157,9 +145,20 @@ def _address(pin: Pin) -> str:
     return pinned if pinned == EMBEDDED else os.environ.get(URL_VARIABLE) or pinned
 
 
-def _connect(commit_store: str, url: str | Path, store: ObjectStore) -> CommitStore:
+def connect_store(
+    commit_store: str, url: str | Path, store: ObjectStore, *, create: bool = False
+) -> CommitStore:
+    """Return the commit store at an address, for the table in `store`.
+
+    With `create`, a file inside a local table is made if it is not there.
+
+    Raises:
+        NotFoundError: the file inside a local table is gone.
+        UnsafeStoreError: a file of one machine for a table that other machines reach.
+        InvalidInputError, MissingExtraError: as for `connect_commit_store`.
+    """
     embedded = commit_store == EMBEDDED
-    connected = _embedded(store) if embedded else connect_commit_store(commit_store)
+    connected = _embedded(store, create=create) if embedded else connect_commit_store(commit_store)
     local_only = getattr(connected, "local_only", False)
     single_host = getattr(connected, "single_host", False)
     if local_only and not single_host and backend_of(url) not in {"file", "memory"}:
@@ -174,13 +173,23 @@ def _connect(commit_store: str, url: str | Path, store: ObjectStore) -> CommitSt
     return connected
 
 
-def _embedded(store: ObjectStore) -> CommitStore:
+def _embedded(store: ObjectStore, *, create: bool) -> CommitStore:
     if not isinstance(store, LocalStore):
         raise InvalidInputError(
             "commit_store='sqlite' is for tables on local disk: give a URL",
             location=store.location,
         )
     file = store.root / EMBEDDED_PATH
+    if not create:
+        if not file.exists():
+            raise NotFoundError(
+                "the table's commit store is gone: bring the file back from a backup. Without one, "
+                "stop all writers, remove _holdfast/pin.json, and tie the table to a new one, from "
+                "what it holds: holdfast adopt URI --commit-store sqlite --confirm",
+                location=store.location,
+                file=EMBEDDED_PATH,
+            )
+        return connect_commit_store(f"sqlite:///{quote(str(file))}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -190,14 +199,3 @@ def _embedded(store: ObjectStore) -> CommitStore:
     connected = connect_commit_store(f"sqlite:///{quote(str(file))}")
     connected.set_up()  # type: ignore[attr-defined]
     return connected
-
-
-def _check_location(pin: Pin, store: ObjectStore) -> None:
-    if pin.location == store.location:
-        return
-    raise PinMismatchError(
-        "the table's files were moved or copied: decide which with "
-        "`holdfast pin URI --moved` (the old place is gone) or `--copied` (both go on)",
-        pinned=pin.location,
-        location=store.location,
-    )

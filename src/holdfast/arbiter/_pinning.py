@@ -10,16 +10,21 @@ most one of them does; the others get `PinMismatchError`.
 
 from __future__ import annotations
 
-import hashlib
-
 from holdfast._ids import Ids
+from holdfast.arbiter._addresses import (
+    check_address,
+    is_at_home,
+    keep_address,
+    location_series,
+)
 from holdfast.arbiter._commit_store import CommitStore, Key
 from holdfast.arbiter._conditional import ConditionalPut
 from holdfast.arbiter._decision import Won
+from holdfast.arbiter._place import read_pin
 from holdfast.errors import (
     AlreadyExistsError,
-    NotFoundError,
     PinMismatchError,
+    StaleHandleError,
     UnavailableError,
     UnsupportedError,
 )
@@ -36,18 +41,6 @@ from holdfast.formats import (
 from holdfast.storage import ObjectStore
 
 _PIN_TRIES = 5
-
-
-def read_pin(store: ObjectStore) -> Pin | None:
-    """Return the pin of the table in `store`, or None.
-
-    Raises:
-        CorruptError: it cannot be read.
-    """
-    try:
-        return decode_pin(store.get(PIN_PATH))
-    except NotFoundError:
-        return None
 
 
 def confirm_pin(store: ObjectStore, pin: Pin) -> None:
@@ -91,12 +84,15 @@ def pin_to_commit_store(
     Raises:
         PinMismatchError: the table is tied to something else.
     """
-    there = read_pin(store)
-    if there is None:
-        there = _put_pin(store, _agree(store, commit_store, ids, url))
-    _check_kind(there, ArbiterKind.COMMIT_STORE, store.location)
-    check_identity(there, commit_store)
-    return there
+    found = read_pin(store)
+    pin = found or _put_pin(store, _agree(store, commit_store, ids, url))
+    _check_kind(pin, ArbiterKind.COMMIT_STORE, store.location)
+    check_identity(pin, commit_store)
+    if found is None:
+        keep_address(store, commit_store, pin, alone=False)
+    else:
+        check_address(store, commit_store, pin)
+    return pin
 
 
 def check_identity(pin: Pin, commit_store: CommitStore) -> None:
@@ -120,7 +116,7 @@ def check_identity(pin: Pin, commit_store: CommitStore) -> None:
 
 def _agree(store: ObjectStore, commit_store: CommitStore, ids: Ids, url: str | None) -> Pin:
     """Decide, in the commit store, which pin this location gets."""
-    series = location_series(store.location)
+    series = location_series(store)
     newest = commit_store.scan(series, limit=1, newest_first=True)
     number = newest[0].number if newest else -1
     if newest:
@@ -128,10 +124,13 @@ def _agree(store: ObjectStore, commit_store: CommitStore, ids: Ids, url: str | N
         if not _is_used(pin, commit_store):
             return pin  # being created by somebody, or by somebody who died: the same table
         # Versions are decided after the pin is written, so a used pin that is not there
-        # belongs to a table that was removed: the location gets a new one.
+        # belongs to a table that was removed: the location gets a new one. First the old id
+        # ends, so that no handle of the old table writes into the new one.
         there = read_pin(store)
         if there is not None:
             return there
+        if _is_at_home(store, commit_store, pin):
+            commit_store.retire(pin.table_id)
     mine = Pin(
         table_id=ids.token(),
         arbiter=ArbiterKind.COMMIT_STORE,
@@ -143,14 +142,36 @@ def _agree(store: ObjectStore, commit_store: CommitStore, ids: Ids, url: str | N
     return mine if winner is None else decode_pin(winner)
 
 
-def location_series(location: str) -> str:
-    """Return the commit-store series in which a location's pins are decided."""
-    return f"location/{hashlib.sha256(location.encode()).hexdigest()}"
+def keep_place(store: ObjectStore, commit_store: CommitStore, pin: Pin) -> None:
+    """Note which table is in a place now, so that who makes another there ends this one's id.
+
+    Raises:
+        UnavailableError: others noted theirs each time first, or no answer.
+    """
+    series = location_series(store)
+    for _ in range(_PIN_TRIES):
+        newest = commit_store.scan(series, limit=1, newest_first=True)
+        if newest and decode_pin(newest[0].value).table_id == pin.table_id:
+            return
+        number = newest[0].number + 1 if newest else 0
+        if commit_store.put_if_absent(Key(series, number), encode_pin(pin)) is None:
+            return
+    raise UnavailableError("others tie this place: try again", location=store.location)
 
 
 def _is_used(pin: Pin, commit_store: CommitStore) -> bool:
     series = f"{pin.table_id}/{VERSIONS_SERIES}"
-    return bool(commit_store.scan(series, limit=1)) or commit_store.boundary(series) >= 0
+    try:
+        return bool(commit_store.scan(series, limit=1)) or commit_store.boundary(series) >= 0
+    except StaleHandleError:
+        return True  # another creator was here, and retired it
+
+
+def _is_at_home(store: ObjectStore, commit_store: CommitStore, pin: Pin) -> bool:
+    try:
+        return is_at_home(store, commit_store, pin)
+    except StaleHandleError:
+        return True
 
 
 def _put_pin(store: ObjectStore, pin: Pin) -> Pin:

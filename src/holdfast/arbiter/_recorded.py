@@ -9,25 +9,32 @@ its object makes that copy. The steps, and what a crash after each leaves:
 | 1 the name before is finished and compared  | nothing                                     |
 | 2 stage the bytes (few: inside the record)  | a staged object that nobody needs           |
 | 3 put the record, if absent: **decided**    | a decision that the next reader finishes    |
-| 4 look: the name must hold no other bytes   | the same                                    |
+| 4 look: the name must hold no other bytes,  | the same                                    |
+|   and the pin must still be this table's    |                                             |
 | 5 copy to the name                          | a finished decision, not marked as such     |
-| 6 the record must still be there; mark it   | nothing, or a staged object nobody needs    |
-|   final and remove what was staged          |                                             |
+| 6 the record and the one before it must     | nothing, or a staged object nobody needs    |
+|   still be there; mark it final and remove  |                                             |
+|   what was staged                           |                                             |
 
 Staged bytes are removed only by a loser that has read the winner's record, or after 5.
-Steps 1, 4 and 6 are for a commit store that forgets: with a sound one they never object.
+Steps 1, 4 and 6 are for a commit store that forgets: with a sound one they never object. The
+look at the pin is for a table that is made anew under a handle (see `_stale`).
 """
 
 from __future__ import annotations
 
+import posixpath
 import threading
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Literal, NamedTuple, TypeVar
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._ids import TOKEN_PATTERN, Ids, RandomIds
-from holdfast.arbiter._commit_store import CommitStore, Key
+from holdfast.arbiter._commit_store import CommitStore, Entry, Key
 from holdfast.arbiter._decision import (
+    Arbiter,
     Attempts,
     Decision,
     Lost,
@@ -35,8 +42,13 @@ from holdfast.arbiter._decision import (
     Won,
     check_token,
 )
+from holdfast.arbiter._parallel import Together, together
+from holdfast.arbiter._place import refuse_replaced
+from holdfast.arbiter._shedding import shed_bodies
+from holdfast.arbiter._stale import is_stale_copy
 from holdfast.errors import (
     AlreadyExistsError,
+    BusyError,
     CollectedError,
     CommitStoreRegressedError,
     CommitUnknownError,
@@ -46,8 +58,10 @@ from holdfast.errors import (
     HoldfastError,
     NotFoundError,
     PermissionDeniedError,
+    StaleHandleError,
     UnavailableError,
     UnsupportedError,
+    UpgradeError,
 )
 from holdfast.events import EventKind, emit
 from holdfast.formats import (
@@ -59,11 +73,25 @@ from holdfast.formats import (
     decode_record,
     encode_record,
     make_record,
+    number_of,
 )
 from holdfast.storage import Handle, ObjectStore
 
-# What tells us nothing of a decision that was made: it stands, whatever these say.
-_NO_ANSWER = (UnavailableError, PermissionDeniedError, UnsupportedError, NotFoundError)
+# What tells us nothing of a decision that was made: it stands, whatever these say. A table
+# that was released and adopted again keeps it, one that was made anew does not.
+_NO_ANSWER = (
+    UnavailableError,
+    PermissionDeniedError,
+    UnsupportedError,
+    NotFoundError,
+    StaleHandleError,
+    UpgradeError,
+)
+
+MOST_UNFINISHED = 8
+"""How many names of a series may be decided and not at their names yet."""
+_PATIENCE = 20  # looks for a name that somebody else is about to copy
+_NAP_SECONDS = 0.005
 
 INLINE_BYTES = 64 * 1024
 """Bodies up to this travel inside the record and need no staging."""
@@ -94,32 +122,84 @@ class RecordedDecisions(Handle):
         ids: Ids | None = None,
         retry: RetryPolicy | None = None,
         inline_bytes: int = INLINE_BYTES,
+        most_unfinished: int = MOST_UNFINISHED,
+        patience: int = _PATIENCE,
+        together: Together = together,
     ) -> None:
         self.pin = pin
+        self.refuses_old_names = True  # by the boundary of a series
         self._store = store
         self._commit_store = commit_store
         self._clock = clock or SystemClock()
         self._attempts = Attempts(retry or RetryPolicy(), self._clock, ids or RandomIds())
         self._inline_bytes = inline_bytes
-        self._lock = threading.Lock()  # guards _finished
+        self._most_unfinished = most_unfinished
+        self._patience = patience
+        self._together = together
+        self._lock = threading.Lock()  # guards _finished and _decided
         self._finished: dict[str, _Finished] = {}
+        self._decided: dict[str, tuple[int, Record]] = {}  # the newest known of each series
 
     def decide(self, name: Name, body: bytes, token: str) -> Decision:
         """Give `name` to `body` unless it is taken. Durable, and safe to repeat."""
+        return self._decide(name, body, token, chains=False)
+
+    def decide_next(self, name: Name, body: bytes, token: str) -> Decision:
+        """Decide as `decide` does, also on top of a name that is decided and not finished yet.
+
+        For a caller that built on the bytes of a `Lost`: those are returned before they are at
+        their name. `Won` means the same as ever: this name and all before it are finished.
+        """
+        return self._decide(name, body, token, chains=True)
+
+    def _decided_before(self, name: Name) -> Record | None:
+        """Return the record of the name before, if it is the newest that this process knows."""
+        with self._lock:
+            number, record = self._decided.get(name.series, (-1, None))
+        return record if number == name.number - 1 else None
+
+    def _keep_tail_short(self, name: Name) -> None:
+        """Help instead of deciding where too many names would be decided and not finished."""
+        least = name.number - self._most_unfinished
+        if least < 1 or self._seen_finished(name.series).number >= least:
+            return
+        series = self._series(name)
+        value = self._ask(name, lambda: self._commit_store.get(Key(series, least)))
+        if value is not None:  # else it was collected, so it was finished
+            record = decode_record(value)
+            self._finish(Name(record.path, name.series, least), record)
+
+    def _decide(self, name: Name, body: bytes, token: str, *, chains: bool) -> Decision:
         check_token(body, token)
         begun = self._clock.elapsed()
-        after = self._finish_previous(name)
+        before = self._decided_before(name) if chains else None
+        if before is None:
+            after = self._finish_previous(name)
+        else:
+            self._keep_tail_short(name)
+            after = before.token
         inline = len(body) <= self._inline_bytes
         record = make_record(name.path, body, token, after=after, inline=inline)
         winner = self._claim(name, record, body)
+        self._note_decided(name, winner)
         decision: Decision
         if winner.token == token:
-            self._complete(name, winner, body if winner.sha256 == record.sha256 else None)
+            ours = body if winner.sha256 == record.sha256 else None
+            behind = self._complete(name, winner, ours, before)
+            if chains:
+                self._help(name.series, behind)
             if record.staged != winner.staged:
                 self._remove_staged(record)  # staged for a repeat of what was decided before
+            if not name.stands_alone:
+                shed_bodies(self._commit_store, self._series(name), name.number)
             decision = Won()
         else:
-            found = self._finish(name, winner)
+            if chains and winner.body is not None:
+                found = winner.body
+                if before is not None and winner.after:
+                    self._check_lineage(name, winner, before.token)
+            else:
+                found = self._finish(name, winner)
             self._remove_staged(record)
             decision = Lost(found)
         emit(
@@ -136,9 +216,24 @@ class RecordedDecisions(Handle):
         """Return the decided bytes, finishing what somebody left unfinished; None if undecided."""
         record = self._record(name)
         if record is not None:
-            return self._finish(name, record)
+            return self._read_recorded(name, record)
         found = self._object(name.path)
-        return None if found is None else self._read_unrecorded(name, found)
+        try:
+            return None if found is None else self._read_unrecorded(name, found)
+        except PermissionDeniedError:
+            record = self._record(name)  # it came meanwhile
+            if record is None:
+                raise
+            return self._read_recorded(name, record)
+
+    def read_finished(self, name: Name) -> bytes | None:
+        """Return the decided bytes once they are at their name; None if undecided.
+
+        Raises:
+            PermissionDeniedError: they are not, and this process may not put them there.
+        """
+        record = self._record(name)
+        return self.read(name) if record is None else self._finish(name, record)
 
     def newest(self, series: str) -> int | None:
         """Return the highest decided number of a series, or None."""
@@ -157,9 +252,28 @@ class RecordedDecisions(Handle):
         removed = self._commit_store.collect(self._key_series(series), through)
         emit(EventKind.COLLECTED, series=series, through=through, records=removed)
 
+    def retire(self) -> None:
+        """End this table's id: every handle of it is refused from now on, this one as well."""
+        self._commit_store.retire(self.pin.table_id)
+
+    def confirm_place(self, *, if_cheap: bool = False) -> None:
+        """Do nothing: the commit store refuses the id of a table that was made anew."""
+
     def close(self) -> None:
         """Let go of the commit store's connections."""
         self._commit_store.close()
+
+    def _read_recorded(self, name: Name, record: Record) -> bytes:
+        """Return decided bytes; who may not write reads them where they wait."""
+        try:
+            return self._finish(name, record)
+        except PermissionDeniedError:
+            waiting = record.body
+            if waiting is None and record.staged is not None:
+                waiting = self._object(record.staged)
+            if waiting is None:
+                raise
+            return waiting  # not noted as finished: nobody builds on it from here
 
     # Step 1.
     def _finish_previous(self, name: Name) -> str | None:
@@ -184,13 +298,13 @@ class RecordedDecisions(Handle):
             self._note_finished(name.series, _Finished(number, None))
             return None
         found = self._object(name.previous)
-        if found is None:
+        previous = Name(name.previous, name.series, number)
+        if found is None or self._read_unrecorded(previous, found) is None:
             raise ConflictError(
                 "the name before this one is not decided yet: read again and rebuild",
                 name=name.path,
                 missing=name.previous,
             )
-        self._read_unrecorded(Name(name.previous, name.series, number), found)
         seen = self._seen_finished(name.series)
         return seen.token if seen.number == number else None
 
@@ -207,6 +321,8 @@ class RecordedDecisions(Handle):
                 there = self._commit_store.put_if_absent(key, value)
                 return record if there is None else decode_record(there)
             except UnavailableError as error:
+                if isinstance(error, BusyError) and not sent:
+                    raise  # waited long enough already, and stored nothing
                 sent = True
                 attempt.reason = str(error)
             except CollectedError:
@@ -215,15 +331,20 @@ class RecordedDecisions(Handle):
                 if sent:  # an earlier try may have landed: this refusal says nothing of it
                     raise _unknown(name, decided=False) from error
                 raise
-            try:
-                seen = self._commit_store.get(key)
-            except UnavailableError:
-                continue
-            except HoldfastError as error:
-                raise _unknown(name, decided=False) from error
+            seen = self._read_back(name)
             if seen is not None:
-                return decode_record(seen)
+                return seen
         raise _unknown(name, decided=False)
+
+    def _read_back(self, name: Name) -> Record | None:
+        """Return the record after a silent try; None if there is none, or no answer."""
+        try:
+            value = self._commit_store.get(self._key(name))
+        except UnavailableError:
+            return None
+        except HoldfastError as error:
+            raise _unknown(name, decided=False) from error
+        return None if value is None else decode_record(value)
 
     def _collected(self, name: Name, record: Record, *, sent: bool) -> Record:
         """Find out whether a decision whose record is gone was ours.
@@ -244,32 +365,157 @@ class RecordedDecisions(Handle):
         ours = make_record(name.path, found, record.token, after=None, inline=True)
         return ours.finished()
 
-    # Steps 4 to 6, of our own decision.
-    def _complete(self, name: Name, record: Record, ours: bytes | None) -> None:
+    def _await_previous(self, name: Name, before: Record) -> None:
+        """Give whoever decided the name before the time to copy it; for speed alone.
+
+        Whatever comes of it: `_finish` copies what is missing, in order.
+        """
+        for number in range(self._patience):
+            if self._seen_finished(name.series).number >= name.number - 1:
+                return
+            there, found = self._together(
+                [lambda: self._glimpse(name.path), lambda: self._glimpse(before.path)]
+            )
+            if there is not None:
+                return  # somebody copied ours, so all before it are there
+            if isinstance(found, bytes):
+                if before.matches(found):
+                    self._note_finished(name.series, _Finished(name.number - 1, before.token))
+                return
+            self._clock.sleep(_NAP_SECONDS * min(number + 1, 5))
+
+    def _glimpse(self, path: str) -> bytes | None:
+        """Return what is at a path, as far as anybody answers."""
         try:
-            self._finish(name, record, ours)
-            self._confirm(name, record)
+            return self._store.get(path)
+        except HoldfastError:
+            return None
+
+    # Steps 4 to 6, of our own decision.
+    def _complete(
+        self, name: Name, record: Record, ours: bytes | None, before: Record | None
+    ) -> Sequence[tuple[int, Record]]:
+        """Return what was decided beyond this name meanwhile."""
+        if before is not None:
+            self._await_previous(name, before)
+        try:
+            (found,) = self._look([name])
+            self._finish(name, record, ours, found)
+            return self._confirm(name, record)
         except _NO_ANSWER as error:
             raise _unknown(name, decided=True) from error
 
+    def _look(self, names: Sequence[Name]) -> list[bytes | None]:
+        """Look at names that are about to be copied to, and at the pin (step 4)."""
+        calls: list[Callable[[], object]] = [partial(self._object, name.path) for name in names]
+        *found, _ = self._together([*calls, lambda: self._refuse_replaced(names[0])])
+        return [one if isinstance(one, bytes) else None for one in found]
+
+    def _help(self, series: str, behind: Sequence[tuple[int, Record]]) -> None:
+        """Copy what was decided meanwhile; whoever decided it waits for that.
+
+        What goes wrong with it is theirs to find: our own name is finished and confirmed.
+        """
+        names = [Name(record.path, series, number) for number, record in behind]
+        with suppress(HoldfastError):
+            found = self._look(names) if names else []
+            for name, (_, record), there in zip(names, behind, found, strict=True):
+                self._finish(name, record, record.body, there)
+
     # Steps 4 and 5.
-    def _finish(self, name: Name, record: Record, ours: bytes | None = None) -> bytes:
+    def _finish(
+        self,
+        name: Name,
+        record: Record,
+        ours: bytes | None = None,
+        looked: bytes | Literal["not yet"] | None = "not yet",
+    ) -> bytes:
         """Make the name hold exactly the decided bytes, and return them.
 
-        `ours` are these bytes when they are at hand: then they are not fetched again.
+        `ours` are these bytes when they are at hand: then they are not fetched again. `looked`
+        is what was at the name, once the record was known and the pin looked at.
         """
         seen = self._seen_finished(name.series)
         if record.after and seen.token and seen.number == name.number - 1:
             self._check_lineage(name, record, seen.token)
-        found = self._object(name.path)
+        found = self._object(name.path) if looked == "not yet" else looked
         if found is None:
+            self._finish_before(name, record)
+            if looked == "not yet":
+                self._refuse_replaced(name)
             found = self._copy_to_name(name, record, ours)
         if not record.matches(found):
-            raise self._changed(name, record, found)
+            found = self._replace_stale(name, record, found, ours)
         self._note_finished(name.series, _Finished(name.number, record.token))
         return found
 
+    def _finish_before(self, name: Name, record: Record) -> None:
+        """Copy in order: nothing is put at a name before the one before it is finished.
+
+        So a name that is there tells that all before it are, and whoever lists the names sees
+        no hole.
+        """
+        number = name.number - 1
+        if name.stands_alone or number < 1 or record.after is None:
+            return  # nobody here decided the one before: it counts as it is
+        if self._seen_finished(name.series).number >= number:
+            return
+        series = self._series(name)
+        value = self._ask(name, lambda: self._commit_store.get(Key(series, number)))
+        if value is None:
+            if number > self._boundary(name):
+                raise self._forgotten(name, number)
+            return
+        before = decode_record(value)
+        self._check_lineage(name, record, before.token)
+        self._finish(Name(before.path, name.series, number), before)
+
+    def _replace_stale(self, name: Name, record: Record, found: bytes, ours: bytes | None) -> bytes:
+        """Put the decided bytes over those that a stale handle left at the name."""
+        self._refuse_replaced(name)
+        body = ours if record.body is None else record.body
+        if body is None and record.staged is not None:
+            body = self._object(record.staged)
+        if body is None or not self._is_stale_copy(name, found):
+            raise self._changed(name, record, found)
+        decided = body
+        self._ask(name, lambda: self._put_back(name.path, decided))
+        emit(EventKind.FINISHED, name=name.path)
+        return decided
+
+    def _look_below(self, name: Name) -> bytes | None:
+        """Finish no decision below others: its bytes were there once, and collected.
+
+        Asked by a process that knows nothing of the series yet: then its newest record may
+        come from a commit store that was set back to before a collection. Bytes that came
+        since are returned.
+        """
+        folder = posixpath.dirname(name.path)
+        listed = self._ask(name, lambda: self._store.list(folder))
+        if max((number_of(info.path) or 0 for info in listed), default=0) <= name.number:
+            return None
+        found = self._object(name.path)
+        if found is not None:
+            return found
+        if self._record(name) is None and name.number <= self._boundary(name):
+            raise CollectedError("collected a moment ago: read the table again", name=name.path)
+        raise self._forgotten(name, name.number + 1)
+
+    def _is_stale_copy(self, name: Name, found: bytes) -> bool:
+        return self._ask(
+            name,
+            lambda: is_stale_copy(self._store, self._commit_store, self.pin, name, found),
+        )
+
+    def _refuse_replaced(self, name: Name) -> None:
+        """Write nothing into a place that holds another table by now, and explain nothing there."""
+        self._ask(name, lambda: refuse_replaced(self._store, self.pin))
+
     def _copy_to_name(self, name: Name, record: Record, ours: bytes | None) -> bytes:
+        if ours is None and self._seen_finished(name.series) == _NOTHING:
+            there = self._look_below(name)
+            if there is not None:
+                return there
         if record.state is RecordState.FINAL:
             raise CorruptError("decided bytes are gone from the store", name=name.path)
         for attempt in self._attempts.of(name.path, "copy"):
@@ -301,6 +547,9 @@ class RecordedDecisions(Handle):
                 raise CorruptError("decided bytes are gone", name=name.path) from None
             return found
 
+    def _put_back(self, path: str, body: bytes) -> None:
+        self._store.put(path, body)
+
     def _put_if_absent(self, path: str, body: bytes) -> None:
         # A store that honours the condition then also protects the bytes from strangers.
         try:
@@ -315,25 +564,52 @@ class RecordedDecisions(Handle):
             self._store.copy(source, target)
 
     # Step 6.
-    def _confirm(self, name: Name, record: Record) -> None:
-        """Acknowledge nothing that the commit store no longer knows."""
+    def _confirm(self, name: Name, record: Record) -> Sequence[tuple[int, Record]]:
+        """Acknowledge nothing that the commit store no longer knows.
+
+        Returns:
+            What was decided beyond this name meanwhile.
+        """
         if record.state is RecordState.STAGED:
             old, final = encode_record(record), encode_record(record.finished())
             self._ask(name, lambda: self._commit_store.compare_and_set(self._key(name), old, final))
-        there = self._record(name)
+        before, there, behind = self._records_around(name)
         if there is None and name.number <= self._boundary(name):
             self._confirm_collected(name, record)
-            return
+            return ()
         if there is None or there.token != record.token:
-            raise CommitStoreRegressedError(
-                "the commit store no longer knows a decision that it made just now: stop "
-                "writing, see docs/troubleshooting.md",
-                name=name.path,
-                number=name.number,
-                store=self._commit_store.url,
-            )
+            raise self._forgotten(name, name.number)
+        if before is None and record.after and name.number - 1 > self._boundary(name):
+            raise self._forgotten(name, name.number - 1)
+        if before is not None and record.after:
+            self._check_lineage(name, record, before.token)
         if there.state is RecordState.FINAL:
             self._remove_staged(record)
+        return behind
+
+    def _records_around(
+        self, name: Name
+    ) -> tuple[Record | None, Record | None, Sequence[tuple[int, Record]]]:
+        """Return the records before a name, its own, and those beyond it, by one request."""
+        if name.stands_alone or not name.number:
+            return None, self._record(name), ()
+        limit = 2 + self._most_unfinished
+        entries: Sequence[Entry] = self._ask(
+            name,
+            lambda: self._commit_store.scan(self._series(name), after=name.number - 2, limit=limit),
+        )
+        found = {entry.number: decode_record(entry.value) for entry in entries}
+        behind = [(number, one) for number, one in sorted(found.items()) if number > name.number]
+        return found.get(name.number - 1), found.get(name.number), behind
+
+    def _forgotten(self, name: Name, number: int) -> CommitStoreRegressedError:
+        return CommitStoreRegressedError(
+            "the commit store no longer knows a decision that it made: stop writing, see "
+            "docs/troubleshooting.md",
+            name=name.path,
+            number=number,
+            store=self._commit_store.url,
+        )
 
     def _confirm_collected(self, name: Name, record: Record) -> None:
         """The record is gone because somebody saw bytes at the name: they must be ours.
@@ -364,6 +640,8 @@ class RecordedDecisions(Handle):
         for attempt in self._attempts.of(name.path, "ask"):
             try:
                 return call()
+            except BusyError:
+                raise
             except UnavailableError as error:
                 last = error
                 attempt.reason = str(error)
@@ -382,8 +660,8 @@ class RecordedDecisions(Handle):
         except NotFoundError:
             return None
 
-    def _read_unrecorded(self, name: Name, found: bytes) -> bytes:
-        """Explain bytes whose record was not there a moment ago.
+    def _read_unrecorded(self, name: Name, found: bytes) -> bytes | None:
+        """Explain bytes whose record was not there a moment ago; None for a stale handle's.
 
         Either it was put since, or it was collected, or nobody decided these bytes. Asked in
         this order: a record that is missing now was collected before now, or never was.
@@ -393,6 +671,9 @@ class RecordedDecisions(Handle):
             return self._finish(name, record)
         if name.number <= self._boundary(name):
             return found
+        self._refuse_replaced(name)
+        if self._is_stale_copy(name, found):
+            return None
         raise self._undecided(name, found)
 
     def _check_lineage(self, name: Name, record: Record, known: str) -> None:
@@ -462,10 +743,42 @@ class RecordedDecisions(Handle):
         with self._lock:
             return self._finished.get(series, _NOTHING)
 
+    def _note_decided(self, name: Name, record: Record) -> None:
+        with self._lock:
+            if name.number >= self._decided.get(name.series, (-1, record))[0]:
+                self._decided[name.series] = (name.number, record)
+
     def _note_finished(self, series: str, seen: _Finished) -> None:
         with self._lock:
             if seen.number >= self._finished.get(series, _NOTHING).number:
                 self._finished[series] = seen
+
+
+def for_reading(arbiter: Arbiter) -> Arbiter:
+    """Return an arbiter over the same stores that finishes nothing and decides nothing."""
+    if not isinstance(arbiter, RecordedDecisions):
+        return arbiter  # its reads write nothing
+    return _ReadOnly(arbiter._store, arbiter._commit_store, arbiter.pin)  # noqa: SLF001
+
+
+class _ReadOnly(RecordedDecisions):
+    """Reads what was decided where it is, in place or not: for those who only look."""
+
+    def decide(self, name: Name, body: bytes, token: str) -> Decision:  # noqa: ARG002
+        raise _read_only(name.path)
+
+    def _put_back(self, path: str, body: bytes) -> None:  # noqa: ARG002
+        raise _read_only(path)
+
+    def _put_if_absent(self, path: str, body: bytes) -> None:  # noqa: ARG002
+        raise _read_only(path)
+
+    def _copy_if_absent(self, source: str, target: str) -> None:  # noqa: ARG002
+        raise _read_only(target)
+
+
+def _read_only(path: str) -> PermissionDeniedError:
+    return PermissionDeniedError("this handle is for reading only", name=path)
 
 
 def _marks(body: bytes) -> set[bytes]:

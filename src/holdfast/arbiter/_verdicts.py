@@ -20,7 +20,7 @@ from holdfast._clock import Clock, SystemClock
 from holdfast._ids import RandomIds
 from holdfast.arbiter._probe import ProbeReport, probe_clients
 from holdfast.arbiter._verdict import Verdict
-from holdfast.options import StorageOptions, translate
+from holdfast.options import StorageOptions, client_identity
 from holdfast.storage import LocalStore, MemoryStore, ObjectStore, backend_of, open_store
 
 MAX_AGE = timedelta(hours=24)
@@ -91,14 +91,9 @@ def _is_fresh(file: Path, max_age: timedelta, clock: Clock) -> bool:
 
 def _file(url: str | Path, options: Mapping[str, str] | None) -> Path:
     """Return the file for one store as one client sees it: backend, bucket, endpoint, identity."""
-    backend = backend_of(url)
-    config = translate(backend, StorageOptions(options)).config
-    parts = [
-        backend,
-        _place(open_store(url, options)),
-        config.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL", ""),
-        config.get("access_key_id") or config.get("account_name") or "",
-    ]
+    store = open_store(url, options)
+    who = client_identity(backend_of(url), StorageOptions(options))
+    parts = [backend_of(url), _place(store), store.endpoint, who]
     name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
     return _cache() / "holdfast" / "verdicts" / f"{name}.json"
 

@@ -26,7 +26,9 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def add_table(parser: argparse.ArgumentParser) -> None:
     """Add `URI` and its storage options."""
-    parser.add_argument("uri", metavar="URI", help="a path, file://, s3://, gs://, az:// or cos://")
+    parser.add_argument(
+        "uri", metavar="URI", help="a path, file://, s3://, gs://, az://, cos://, oss://"
+    )
     parser.add_argument(
         "-o",
         "--option",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -17,7 +18,9 @@ from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
 from holdfast.cli._table import add_commit_store
 from holdfast.errors import InvalidInputError, NotFoundError
+from holdfast.formats._content import check_values
 from holdfast.shard import Shard, ShardWriter, ShardWriterConfig
+from holdfast.txn import AppTxn, parse_txn
 
 _FORMATS = {
     ".arrow": "arrow",
@@ -59,8 +62,13 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--batch-rows",
         metavar="N",
         type=int,
-        default=_BATCH_ROWS,
         help=f"rows in one put, {_BATCH_ROWS} unless told",
+    )
+    parser.add_argument(
+        "--txn",
+        metavar="ID",
+        help="a name for these very rows: run again under it, what is in the log is not written "
+        "a second time",
     )
     parser.add_argument(
         "--no-flush", action="store_true", help="leave the rows in the log; flush nothing"
@@ -72,16 +80,16 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(arguments: argparse.Namespace) -> Exit:
     """Write every row of every file."""
-    if arguments.batch_rows < 1:
-        raise InvalidInputError("--batch-rows is 1 or more", batch_rows=arguments.batch_rows)
+    rows = _batch_rows(arguments)
     sources = [(name, _format_of(name, arguments.format)) for name in arguments.files]
     options = storage_options(arguments.option)
     opened = holdfast.open_table(arguments.uri, options, commit_store=arguments.commit_store)
     progress = Progress(_total_bytes(arguments.files))
+    numbers = itertools.count()
     with closing(opened) as table, _writers(table, arguments) as writers:
         for name, kind in sources:
-            for batch in _batches(name, kind, table.schema, arguments.batch_rows):
-                writers.put(batch)
+            for batch in _batches(name, kind, table.schema, rows):
+                writers.put(batch, _txn(arguments.txn, next(numbers)))
                 progress.add(int(batch.num_rows))
             progress.file_done(name)
     progress.end()
@@ -89,10 +97,37 @@ def run(arguments: argparse.Namespace) -> Exit:
         {"shard": one.shard_id, "rows": one.stats().rows, "flushes": one.stats().flushes}
         for one in writers.opened.values()
     ]
-    shown = {"uri": arguments.uri, "rows": progress.rows, "shards": shards}
+    written = progress.rows - writers.repeated
+    shown = {"uri": arguments.uri, "rows": written, "shards": shards}
+    if arguments.txn is not None:
+        shown |= {"txn": arguments.txn, "repeated": writers.repeated}
     where = f"{len(shards)} shard" + ("" if len(shards) == 1 else "s")
-    print_result(shown, f"wrote {progress.rows} rows into {where}", as_json=arguments.json)
+    text = f"wrote {written} rows into {where}"
+    if writers.repeated:
+        text += f"; {writers.repeated} were there under this txn"
+    print_result(shown, text, as_json=arguments.json)
     return Exit.OK
+
+
+def _batch_rows(arguments: argparse.Namespace) -> int:
+    """Return how many rows a put has; under a txn always as many, or its numbers would lie."""
+    given: int | None = arguments.batch_rows
+    if given is not None and given < 1:
+        raise InvalidInputError("--batch-rows is 1 or more", batch_rows=given)
+    if given is not None and arguments.txn is not None:
+        raise InvalidInputError(
+            "--batch-rows cannot be given with --txn: each put is known by its number, so that "
+            "all runs must divide the rows in the same way",
+            batch_rows=given,
+        )
+    if arguments.txn is not None:
+        parse_txn((arguments.txn, 0))
+    return _BATCH_ROWS if given is None else given
+
+
+def _txn(name: str | None, number: int) -> AppTxn | None:
+    """Return the id of a put: a shard that gets rows of one has those of all before it."""
+    return None if name is None else AppTxn(name, number, in_order=True)
 
 
 def _writers(table: holdfast.Table, arguments: argparse.Namespace) -> Writers:
@@ -108,6 +143,7 @@ class Writers:
         self._flush = flush
         self._router: holdfast.Router | None = None
         self.opened: dict[str, ShardWriter] = {}
+        self.repeated = 0  # rows that were there before
         details = table._base().details  # noqa: SLF001 - the table's own words for its sharding
         if shard is None and details is not None and details.sharding_specs:
             self._router = table.router()
@@ -125,13 +161,13 @@ class Writers:
             for writer in self.opened.values():
                 writer.abort()
 
-    def put(self, batch: pa.RecordBatch) -> None:
+    def put(self, batch: pa.RecordBatch, txn: AppTxn | None) -> None:
         """Write rows where they belong."""
-        if self._router is None:
-            self._writer(str(self._shard)).put(batch)
-            return
-        for shard, rows in self._router.split(batch):
-            self._writer(shard).put(rows)
+        whole: list[tuple[str | Shard, Any]] = [(str(self._shard), batch)]
+        for shard, rows in whole if self._router is None else self._router.split(batch):
+            done = self._writer(shard).put(rows, txn=txn)
+            if not done.applied:
+                self.repeated += done.rows
 
     def _writer(self, shard: str | Shard) -> ShardWriter:
         key = shard if isinstance(shard, str) else shard.shard_id
@@ -201,15 +237,31 @@ def _batches(name: str, kind: str, schema: pa.Schema, batch_rows: int) -> Iterat
     with ExitStack() as stack:
         source: Any = sys.stdin.buffer if name == "-" else stack.enter_context(open(name, "rb"))  # noqa: PTH123
         try:
-            for table in _read(source, kind, schema, batch_rows):
-                fitted = _fitted(table, schema, name)
-                yield from fitted.to_batches(max_chunksize=batch_rows)
+            tables = (_fitted(one, schema, name) for one in _read(source, kind, schema, batch_rows))
+            yield from _divided(tables, batch_rows)
         except InvalidInputError:
             raise
         except _BROKEN as error:
             raise InvalidInputError(
                 f"the file cannot be read as {kind}: {error}"[:300], file=name
             ) from error
+
+
+def _divided(tables: Iterator[pa.Table], rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield batches of so many rows each, and the rest, however the reader divided them."""
+    waiting: pa.Table | None = None
+    for table in tables:
+        waiting = table if waiting is None else pa.concat_tables([waiting, table])
+        while waiting.num_rows >= rows:
+            yield _one_batch(waiting.slice(0, rows))
+            waiting = waiting.slice(rows)
+    if waiting is not None and waiting.num_rows:
+        yield _one_batch(waiting)
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    (batch,) = table.combine_chunks().to_batches()
+    return batch
 
 
 def _read(source: IO[bytes], kind: str, schema: pa.Schema, batch_rows: int) -> Iterator[pa.Table]:
@@ -253,5 +305,7 @@ def _fitted(table: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
         raise InvalidInputError(
             "the file has columns that the table has not", file=name, columns=", ".join(unknown)
         )
+    for batch in table.to_batches():
+        check_values(batch)  # a cast takes them on trust
     wanted = pa.schema([schema.field(column) for column in table.column_names])
     return table.cast(wanted)

@@ -30,7 +30,9 @@ _COMMANDS = {
     "_store": ("store",),
     "_pin": ("pin",),
     "_shard": ("shard",),
+    "_spark_jar": ("spark-jar",),
     "_wal": ("wal",),
+    "_serve": ("serve",),
 }
 
 _EPILOG = "exit codes:\n" + "\n".join(f"  {code.value:>2}  {MEANINGS[code]}" for code in Exit)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
+from holdfast._clock import SystemClock
 from holdfast.cli._arguments import add_json, add_table, storage_options
-from holdfast.cli._output import Exit, print_result
+from holdfast.cli._output import Exit, print_error, print_result
 from holdfast.cli._table import add_commit_store
-from holdfast.cli._vacuum import parse_duration
-from holdfast.errors import InvalidInputError
-from holdfast.table import open_table
-from holdfast.upkeep._maintain import MaintainResult, Policy, StepState
+from holdfast.cli._vacuum import parse_duration, parse_interval
+from holdfast.errors import HoldfastError, InvalidInputError
+from holdfast.table import Table, open_table
+from holdfast.upkeep import MaintainResult, Policy, Schedule, StepState
 
 
 def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -36,6 +38,11 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
     parser.add_argument("--confirm", action="store_true", help="let vacuum delete")
+    parser.add_argument(
+        "--every",
+        metavar="TIME",
+        help="go on: again so long after each run began, such as 30s or 5m, until Ctrl-C",
+    )
     add_json(parser)
     add_commit_store(parser)
     parser.set_defaults(run=maintain)
@@ -47,10 +54,33 @@ def maintain(arguments: argparse.Namespace) -> Exit:
     table = open_table(
         arguments.uri, storage_options(arguments.option), commit_store=arguments.commit_store
     )
+    if arguments.every is not None:
+        return _go_on(arguments, table, policy)
     try:
-        done = table.maintain(policy, dry_run=arguments.dry_run, confirm=arguments.confirm)
+        return _run_once(arguments, table, policy)
     finally:
         table.close()
+
+
+def _go_on(arguments: argparse.Namespace, table: Table, policy: Policy) -> Exit:
+    """Maintain a table until interrupted; a run that fails is told, and does not end it."""
+
+    def work() -> None:
+        try:
+            _run_once(arguments, table, policy)
+        except HoldfastError as error:
+            print_error(error, as_json=arguments.json)
+        sys.stdout.flush()
+
+    try:
+        Schedule(parse_interval(arguments.every), work, SystemClock()).run()
+    finally:
+        table.close()
+    return Exit.OK
+
+
+def _run_once(arguments: argparse.Namespace, table: Table, policy: Policy) -> Exit:
+    done = table.maintain(policy, dry_run=arguments.dry_run, confirm=arguments.confirm)
     shown = {
         "uri": arguments.uri,
         "version": done.version,

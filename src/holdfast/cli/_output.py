@@ -28,7 +28,7 @@ class Exit(IntEnum):
 MEANINGS: Mapping[Exit, str] = {
     Exit.OK: "done; a probed store enforced put-if-absent; a checked commit store is fit",
     Exit.UNFIT: "the probe, check or doctor found something wrong",
-    Exit.USAGE: "wrong usage, options or input, or a missing extra",
+    Exit.USAGE: "wrong usage, options or input, a missing extra, or a Holdfast that is too old",
     Exit.NOT_FOUND: "the table, bucket, database or schema is not there",
     Exit.PERMISSION: "credentials refused, or a read-only place",
     Exit.UNAVAILABLE: "no usable answer (also an inconclusive probe): try again",
@@ -41,7 +41,8 @@ MEANINGS: Mapping[Exit, str] = {
 _EXITS: Mapping[ErrorKind, Exit] = {
     ErrorKind.ALREADY_EXISTS: Exit.USAGE,
     ErrorKind.BACKPRESSURE: Exit.UNAVAILABLE,
-    ErrorKind.COLLECTED: Exit.OPERATOR,
+    ErrorKind.BUSY: Exit.UNAVAILABLE,
+    ErrorKind.COLLECTED: Exit.UNAVAILABLE,
     ErrorKind.COMMIT_STORE_REGRESSED: Exit.OPERATOR,
     ErrorKind.COMMIT_UNKNOWN: Exit.UNKNOWN,
     ErrorKind.CONFLICT: Exit.UNAVAILABLE,
@@ -50,6 +51,8 @@ _EXITS: Mapping[ErrorKind, Exit] = {
     ErrorKind.FOREIGN_VERSION: Exit.OPERATOR,
     ErrorKind.INTERNAL: Exit.INTERNAL,
     ErrorKind.INVALID_INPUT: Exit.USAGE,
+    ErrorKind.LOG_LOST: Exit.OPERATOR,
+    ErrorKind.LOG_WAITS: Exit.UNAVAILABLE,
     ErrorKind.MISSING_EXTRA: Exit.USAGE,
     ErrorKind.NOT_FOUND: Exit.NOT_FOUND,
     ErrorKind.PERMISSION_DENIED: Exit.PERMISSION,
@@ -57,9 +60,12 @@ _EXITS: Mapping[ErrorKind, Exit] = {
     ErrorKind.POISONED: Exit.UNKNOWN,
     ErrorKind.SEALED: Exit.USAGE,
     ErrorKind.SNAPSHOT_EXPIRED: Exit.UNAVAILABLE,
+    ErrorKind.STALE_HANDLE: Exit.UNAVAILABLE,
+    ErrorKind.STALE_WORK: Exit.UNAVAILABLE,
     ErrorKind.UNAVAILABLE: Exit.UNAVAILABLE,
     ErrorKind.UNSAFE_STORE: Exit.UNSAFE,
     ErrorKind.UNSUPPORTED: Exit.UNSAFE,
+    ErrorKind.UPGRADE: Exit.USAGE,
     ErrorKind.WAL_GAP: Exit.OPERATOR,
 }
 

@@ -1,30 +1,47 @@
-"""`holdfast pin URI`: what is a table tied to? And the way on after its files were moved."""
+"""`holdfast pin URI`: what is a table tied to? And the way on under an unknown address."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
 
-from holdfast.arbiter import read_pin, repin
+from holdfast.arbiter import Repin, address_of, read_pin, repin
 from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
 from holdfast.errors import NotFoundError
+from holdfast.formats import ArbiterKind
 from holdfast.storage import open_store
+
+_HOW: dict[str, tuple[str, str]] = {
+    "alias": (
+        "the same files by another way: another endpoint, a mount",
+        "let the table be opened from here as well",
+    ),
+    "moved": (
+        "the files are here now, the old place is gone: same table",
+        "let the table be opened from here, and from nowhere else any more",
+    ),
+    "copied": (
+        "both go on: this one gets a new id",
+        "give this copy an id of its own, and count what it holds as decided",
+    ),
+}
 
 
 def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command."""
     parser = verbs.add_parser(
         "pin",
-        help="show what a table is tied to; tie it again after a move or a copy",
-        description="Show the arbiter that a table is tied to. With --moved or --copied, and "
-        "--confirm, tie a table whose files were moved or copied to its commit store again.",
+        help="show what a table is tied to; let it be opened under a new address",
+        description="Show the arbiter that a table is tied to. With --alias, --moved or "
+        "--copied, and --confirm, let a table be opened whose files are met under an address "
+        "that its commit store does not know.",
         allow_abbrev=False,
     )
     add_table(parser)
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--moved", action="store_true", help="the old place is gone: same table")
-    how.add_argument("--copied", action="store_true", help="both go on: this one gets a new id")
+    for word, text in _HOW.items():
+        how.add_argument(f"--{word}", dest="how", action="store_const", const=word, help=text[0])
     parser.add_argument("--confirm", action="store_true", help="do it; without, only say what")
     add_json(parser)
     parser.set_defaults(run=run)
@@ -37,13 +54,14 @@ def run(arguments: argparse.Namespace) -> Exit:
     pin = read_pin(store)
     if pin is None:
         raise NotFoundError("no Holdfast table is here", location=store.location)
-    change = arguments.moved or arguments.copied
-    if change and arguments.confirm:
-        pin = repin(arguments.uri, options, copied=arguments.copied).pin
-    shown = {"done": bool(change and arguments.confirm), "here": store.location, **asdict(pin)}
-    lines = [f"{k}: {v}" for k, v in shown.items() if v is not None and (change or k != "done")]
-    if change and not arguments.confirm:
-        what = "get a new table id" if arguments.copied else "keep its table id"
-        lines.append(f"plan: tie the table to {store.location} and {what}; add --confirm to do it")
+    how: Repin | None = arguments.how
+    if how and arguments.confirm:
+        pin = repin(arguments.uri, options, how=how).pin
+    address = None if pin.arbiter is ArbiterKind.CONDITIONAL_PUT else address_of(store)
+    done = bool(how and arguments.confirm)
+    shown = {"done": done, "here": store.location, "address": address, **asdict(pin)}
+    lines = [f"{k}: {v}" for k, v in shown.items() if v is not None and (how or k != "done")]
+    if how and not arguments.confirm:
+        lines.append(f"plan: {_HOW[how][1]}; add --confirm to do it")
     print_result(shown, "\n".join(lines), as_json=arguments.json)
     return Exit.OK

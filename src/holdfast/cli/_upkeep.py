@@ -133,8 +133,11 @@ def _finding(one: Finding) -> dict[str, object]:
         "severity": one.severity.value,
         "what": one.what,
         "advice": one.advice,
+        "command": one.command,
+        "since": None if one.since is None else one.since.isoformat(),
         "path": one.path,
         "version": one.version,
+        "shard": one.shard,
         "candidate": None if one.candidate is None else _candidate(one.candidate),
     }
 
@@ -159,8 +162,10 @@ def _diagnosis_text(found: Diagnosis) -> str:
     for one in found.findings:
         lines.append(f"{one.severity.value.upper():<8} {one.what}")
         place = one.candidate.id if one.candidate is not None else one.path
-        lines += [f"         {place}"] if place else []
+        since = "" if one.since is None else f"since {one.since:%Y-%m-%d %H:%M:%S} UTC"
+        lines += [f"         {'  '.join(filter(None, (place, since)))}"] if place or since else []
         lines.append(f"         -> {one.advice}")
+        lines += [f"         $ {one.command}"] if one.command else []
     counts = [
         f"{number} {severity.value}{'' if number == 1 else 's'}"
         for severity in reversed(Severity)

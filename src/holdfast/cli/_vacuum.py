@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import re
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 
 from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
 from holdfast.cli._table import add_commit_store
 from holdfast.errors import InvalidInputError
-from holdfast.upkeep import GRACE, LeftoverKind, VacuumResult
+from holdfast.upkeep import GRACE, Leftover, LeftoverKind, VacuumResult
 from holdfast.upkeep import vacuum as run_vacuum
 
 _UNITS = {"d": "days", "h": "hours", "m": "minutes"}
@@ -64,16 +65,9 @@ def vacuum(arguments: argparse.Namespace) -> Exit:
         "version": done.version,
         "objects": len(done.leftovers),
         "bytes": done.size,
-        "leftovers": [
-            {
-                "kind": one.kind.value,
-                "path": one.path,
-                "bytes": one.size,
-                "age_seconds": int(one.age.total_seconds()),
-                "reason": one.reason,
-            }
-            for one in done.leftovers
-        ],
+        "leftovers": [_shown(one) for one in done.leftovers],
+        "listed": done.raised,
+        "waiting": [_shown(one) for one in done.waiting],
     }
     print_result(shown, _text(done), as_json=arguments.json)
     return Exit.OK
@@ -95,18 +89,57 @@ def parse_duration(text: str, option: str = "--older-than") -> timedelta:
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
+def parse_interval(text: str) -> timedelta:
+    """Return a time of at least a second: 30s, 1m, 1h.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    if re.fullmatch("[1-9][0-9]{0,4}s", text):
+        return timedelta(seconds=int(text[:-1]))
+    return parse_duration(text, "a time")
+
+
+def _shown(one: Leftover) -> dict[str, object]:
+    return {
+        "kind": one.kind.value,
+        "path": one.path,
+        "bytes": one.size,
+        "age_seconds": int(one.age.total_seconds()),
+        "reason": one.reason,
+    }
+
+
 def _text(done: VacuumResult) -> str:
-    if not done.leftovers:
+    if not done.leftovers and not done.waiting:
         return "nothing to delete"
-    objects = Counter(one.kind for one in done.leftovers)
+    lines: list[str] = []
+    if done.leftovers:
+        title = "deleted:" if done.applied else "plan: delete what nobody needs"
+        lines += [title, *_summary(done.leftovers, named=not done.applied)]
+    if done.waiting:
+        lines += [_waiting_title(done), *_summary(done.waiting, named=not done.applied)]
+        lines.append("  a later run deletes what was listed, once the grace period has passed")
+    if not done.applied and (done.leftovers or done.raised):
+        lines.append("Add --confirm to do it")
+    return "\n".join(lines)
+
+
+def _waiting_title(done: VacuumResult) -> str:
+    if done.raised:
+        return "listed:" if done.applied else "plan: list what a later run deletes"
+    return "waiting for the grace period to pass since the last list:"
+
+
+def _summary(leftovers: Sequence[Leftover], *, named: bool) -> list[str]:
+    objects = Counter(one.kind for one in leftovers)
     sizes: Counter[LeftoverKind] = Counter()
-    for one in done.leftovers:
+    for one in leftovers:
         sizes[one.kind] += one.size
     lines = [f"  {kind:<13} {objects[kind]:>6} objects {sizes[kind]:>12} bytes" for kind in objects]
-    if done.applied:
-        return "\n".join(["deleted:", *lines])
-    some = done.leftovers[:_SHOWN]
-    lines += [f"  {one.path}: {one.reason}, {one.age.days} days old" for one in some]
-    if len(done.leftovers) > _SHOWN:
-        lines.append(f"  and {len(done.leftovers) - _SHOWN} more; --json lists them all")
-    return "\n".join(["plan: delete what nobody needs", *lines, "Add --confirm to do it"])
+    if named:
+        some = leftovers[:_SHOWN]
+        lines += [f"  {one.path}: {one.reason}, {one.age.days} days old" for one in some]
+        if len(leftovers) > _SHOWN:
+            lines.append(f"  and {len(leftovers) - _SHOWN} more; --json lists them all")
+    return lines

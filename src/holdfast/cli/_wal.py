@@ -1,4 +1,4 @@
-"""`holdfast wal ls|show|tail|repair URI SHARD`: look into a shard's log; only `repair` writes."""
+"""`holdfast wal ls|show|tail|repair|reset URI`: look into logs; `repair` and `reset` write."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from datetime import timedelta
 
-from holdfast.arbiter import Arbiter, open_arbiter
+from holdfast.arbiter import Arbiter, for_reading, open_arbiter
 from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
 from holdfast.cli._table import add_commit_store
@@ -24,6 +24,7 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     _add_show(parts)
     _add_tail(parts)
     _add_repair(parts)
+    _add_reset(parts)
 
 
 def add_shard(parser: argparse.ArgumentParser) -> None:
@@ -34,11 +35,11 @@ def add_shard(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def opened(arguments: argparse.Namespace) -> tuple[ObjectStore, Arbiter]:
-    """Return the store and the arbiter of a table."""
+def opened(arguments: argparse.Namespace, *, writes: bool = False) -> tuple[ObjectStore, Arbiter]:
+    """Return the store and the arbiter of a table; one that only reads is the default."""
     options = storage_options(arguments.option)
     arbiter = open_arbiter(arguments.uri, options, commit_store=arguments.commit_store)
-    return open_store(arguments.uri, options), arbiter
+    return open_store(arguments.uri, options), arbiter if writes else for_reading(arbiter)
 
 
 def _tailer(arguments: argparse.Namespace) -> WalTailer:
@@ -79,13 +80,44 @@ def _add_repair(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser = parts.add_parser(
         "repair",
         help="close holes in a damaged log",
-        description="Find missing and damaged entries and put fences in their places, after "
-        "locking all writers out. Says what it would do until --confirm is given.",
+        description="Find missing and damaged entries and put fences in their places, and of "
+        "entries with values that nobody can read the other rows, after locking all writers out. "
+        "Says what it would do until --confirm is given.",
         allow_abbrev=False,
     )
     add_shard(parser)
     parser.add_argument("--confirm", action="store_true", help="do it; without, only say what")
     parser.set_defaults(run=run_repair)
+
+
+def _add_reset(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = parts.add_parser(
+        "reset",
+        help="say what becomes of a log after the table was overwritten past Holdfast",
+        description="The way out of LogLostError: lock all writers out and say anew how far the "
+        "log is merged. Says what it would do until --confirm is given.",
+        allow_abbrev=False,
+    )
+    add_table(parser)
+    add_commit_store(parser)
+    add_json(parser)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "--keep",
+        dest="waiting",
+        action="store_const",
+        const="keep",
+        help="the rows that wait go over what the table holds now",
+    )
+    which.add_argument(
+        "--discard",
+        dest="waiting",
+        action="store_const",
+        const="discard",
+        help="the rows that wait are given up",
+    )
+    parser.add_argument("--confirm", action="store_true", help="do it; without, only say what")
+    parser.set_defaults(run=run_reset)
 
 
 def run_ls(arguments: argparse.Namespace) -> Exit:
@@ -118,10 +150,27 @@ def run_tail(arguments: argparse.Namespace) -> Exit:
 
 def run_repair(arguments: argparse.Namespace) -> Exit:
     """Plan or do a repair."""
-    store, arbiter = opened(arguments)
+    store, arbiter = opened(arguments, writes=arguments.confirm)
     done = repair_log(store, arbiter, arguments.shard, confirm=arguments.confirm)
     print_result(asdict(done), _repair_text(done), as_json=arguments.json)
     return Exit.UNFIT if done.wounds and not done.confirmed else Exit.OK
+
+
+def run_reset(arguments: argparse.Namespace) -> Exit:
+    """Plan or do a reset."""
+    from holdfast.table import open_table  # noqa: PLC0415 - loads Lance
+
+    table = open_table(
+        arguments.uri, storage_options(arguments.option), commit_store=arguments.commit_store
+    )
+    done = table.reset_log(arguments.waiting, confirm=arguments.confirm)
+    fate = "kept" if done.waiting == "keep" else "given up"
+    lines = [f"shard {shard_id}: {rows} rows" for shard_id, rows in done.shards.items()]
+    last = f"{done.rows} rows are {fate}, in version {done.version}"
+    planned = f"nothing was changed; with --confirm {done.rows} rows are {fate}"
+    text = "\n".join([*lines, last if done.applied else planned])
+    print_result(asdict(done), text, as_json=arguments.json)
+    return Exit.OK
 
 
 def _entry(entry: Entry) -> dict[str, object]:
@@ -151,7 +200,13 @@ def _repair_text(done: Repair) -> str:
     lines = []
     for wound in done.wounds:
         kept = f", its bytes are kept in {wound.quarantine}" if wound.quarantine else ""
-        lines.append(f"position {wound.position}: {wound.damage.value}{kept}")
-    closed = "closed with fences; the rows of these entries are lost"
-    planned = "nothing was changed; --confirm closes these with fences and gives their rows up"
+        rows = "" if wound.rows is None else f", {wound.rows} rows cannot be read"
+        lines.append(f"position {wound.position}: {wound.damage.value}{rows}{kept}")
+    closed = (
+        "replaced by fences, poisoned ones by their other rows; what cannot be read is given up"
+    )
+    planned = (
+        "nothing was changed; --confirm puts fences in their places, of poisoned ones all rows "
+        "that can be read, and gives up the others"
+    )
     return "\n".join([*lines, closed if done.confirmed else planned])

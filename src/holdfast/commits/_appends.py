@@ -21,15 +21,18 @@ from holdfast.commits._columns import (
     fields_of,
 )
 from holdfast.commits._direct import Direct
+from holdfast.commits._floor import check_not_due
 from holdfast.commits._group import GroupCommit, Ticket
+from holdfast.commits._log_rules import After
 from holdfast.commits._opening import opened
 from holdfast.commits._operation import AlreadyAppliedError, Committed, Lent, Operation
 from holdfast.commits._queue import Queue
 from holdfast.commits._syncing import SYNCING
 from holdfast.commits._versions import Versions
 from holdfast.errors import ConflictError, ErrorKind, InvalidInputError, NotFoundError
-from holdfast.formats import is_applied, version_name
+from holdfast.formats import read_config, version_name
 from holdfast.formats._append import Shape
+from holdfast.formats._vacuum_mark import read_mark
 from holdfast.storage import LocalStore
 from holdfast.txn import Txn
 
@@ -39,6 +42,7 @@ _OF_ONE = {
     ErrorKind.INTERNAL,
     ErrorKind.INVALID_INPUT,
     ErrorKind.NOT_FOUND,
+    ErrorKind.STALE_WORK,
 }
 
 
@@ -105,18 +109,27 @@ class Append:
     Attributes:
         fragments: where the rows are.
         txn: what makes a repeat harmless.
+        others: transactions of other callers whose rows are in the same fragments.
         columns: the columns that the fragments were written for; None when not known.
         handle: the version that they were written for, if it may be used to commit.
         shape: what they were written for, if the manifest may be made without Lance.
-        read_version: the newest version when they were written, if `shape` is known.
+        read_version: the newest version before they were written; None when not known.
+        after: how far the table's log was merged for it; None: nothing may wait there.
     """
 
     fragments: Sequence[Any]  # Any: Lance's FragmentMetadata, which ships no types
     txn: Txn | None = None
+    others: tuple[Txn, ...] = ()
     columns: Columns | None = None
     handle: Handle | None = None
     shape: Shape | None = None
-    read_version: int = 0
+    read_version: int | None = None
+    after: After | None = None
+
+    @property
+    def txns(self) -> tuple[Txn, ...]:
+        """Return every transaction whose rows are in the fragments."""
+        return self.others if self.txn is None else (self.txn, *self.others)
 
     @property
     def rows(self) -> int:
@@ -125,8 +138,9 @@ class Append:
 
     @property
     def files(self) -> list[str]:
-        """Return the data files, as paths in the table."""
-        return [f"data/{file.path}" for part in self.fragments for file in part.files]
+        """Return the data files in the table's own folder, as paths in it."""
+        files = (file for part in self.fragments for file in part.files)
+        return [f"data/{file.path}" for file in files if file.base_id is None]
 
     @property
     def fields(self) -> set[int]:
@@ -145,8 +159,8 @@ class Appender:
         self._options = options
         self._queue = Queue(versions.store)
         self._group: GroupCommit[Waiting, Committed] = GroupCommit(self._commit)
-        # On remote stores nobody takes turns, and requests cost more than what Lance does.
-        self._direct = Direct(versions) if isinstance(versions.store, LocalStore) else None
+        self._direct = Direct(versions)
+        self._local = isinstance(versions.store, LocalStore)
         self._ready: _Ready | None = None
 
     def prepare(self, *, exact: bool = False) -> Prepared:
@@ -157,7 +171,7 @@ class Appender:
         Raises:
             HoldfastError: as for `Table.dataset`.
         """
-        base = self._direct.newest(exact=exact) if self._direct else None
+        base = self._direct.newest() if exact else self._direct.hint()
         ready = self._ready
         if base is not None and ready is not None and ready.shape == base.shape:
             return Prepared(
@@ -189,6 +203,8 @@ class Appender:
             ConflictError: other writers were faster, again and again, or changed the columns.
             InvalidInputError: the fragments do not belong to this table.
             NotFoundError: a data file is not there.
+            StaleWorkError: vacuum may have taken a data file.
+            LogWaitsError, LogLostError: see `holdfast.commits._log_rules`.
         """
         return self._group.submit(Waiting(append, self._sync(append.files)))
 
@@ -245,26 +261,35 @@ class Appender:
 
         def when_durable(manifest: bytes) -> bytes:
             durable()
+            if undated:
+                check_not_due(self._versions.store, read_mark(read_config(manifest)), undated)
             return manifest
 
         appends = [one.append for one in waiting]
-        txns = [append.txn for append in appends if append.txn is not None]
+        undated = [file for one in appends if one.read_version is None for file in one.files]
+        begun_on = [one.read_version for one in appends if one.read_version is not None]
+        txns = [txn for append in appends for txn in append.txns]
         fragments = [fragment for append in appends for fragment in append.fragments]
-        version = self._try_direct(appends, fragments, txns, durable)
+        after = _joined(appends)
+        version = self._try_direct(appends, fragments, txns, durable, after)
         if version is not None:
             return version
-        with self._queue.turn() as ended:
+        with self._queue.line() as line:
+            self._queue.wait(line)
             operation = Operation(
                 self._versions,
                 self._options,
                 txns,
                 synced=True,
                 edit=when_durable,
-                decided=ended,
+                files=[file for append in appends for file in append.files],
+                decided=line.close,
+                begun_on=min(begun_on, default=None),
+                after=after,
             )
             with operation.settled():
                 table = self._borrowed(appends, operation) or self._opened(operation)
-                _check_applied(table, txns)
+                self._check_applied(table, txns)
                 _check_columns(columns_of(table), appends)
                 done = lance.LanceDataset.commit(
                     table, lance.LanceOperation.Append(fragments), read_version=table.version
@@ -278,20 +303,36 @@ class Appender:
         fragments: Sequence[Any],
         txns: Sequence[Txn],
         durable: Callable[[], None],
+        after: After | None,
     ) -> int | None:
         """Commit without Lance; return the version, or None if only Lance can."""
         shape = appends[0].shape
-        if self._direct is None or shape is None or any(one.shape != shape for one in appends):
+        if shape is None or any(one.shape != shape for one in appends):
             return None
-        read_version = min(append.read_version for append in appends)
-        transaction = self._direct.write_transaction(fragments, read_version)
+        read_version = min(append.read_version or 0 for append in appends)
+        transaction = self._direct.transaction(fragments, read_version)
         if transaction is None:
             return None
-        with self._queue.turn():
-            version = self._direct.commit(transaction, shape, txns, durable)
-        if version is not None:
+        written = SYNCING.submit(partial(self._direct.write, transaction)).result
+        if self._local:
+            written()  # a turn is scarce: nothing is left to do in it
+
+        def all_durable() -> None:
+            durable()
+            written()
+
+        with self._queue.line() as line:
+            self._queue.wait(line)
+            version = self._direct.commit(transaction, shape, txns, all_durable, after)
+        if version is not None and self._local:
             self._direct.leave_hint(version)
         return version
+
+    def _check_applied(self, table: lance.LanceDataset, txns: Sequence[Txn]) -> None:
+        """Save Lance a try that the hook would refuse, and a warning on stderr; no decision."""
+        applied = self._versions.ledger.applied(table.config(), txns) if txns else []
+        if applied:
+            raise AlreadyAppliedError("in the table already", txns=applied, version=table.version)
 
     def _opened(self, operation: Operation) -> lance.LanceDataset:
         client: Any = operation  # Any: Lance wants a namespace and gets one by its methods
@@ -316,16 +357,19 @@ class Appender:
         return None
 
 
+def _joined(appends: Sequence[Append]) -> After | None:
+    """Return what the log must be merged to for all of them."""
+    found: dict[str, int] = {}
+    for append in appends:
+        if append.after is None:
+            return None
+        for shard_id, generation in append.after.items():
+            found[shard_id] = max(generation, found.get(shard_id, 0))
+    return found
+
+
 def _nothing() -> None:
     pass
-
-
-def _check_applied(table: lance.LanceDataset, txns: Sequence[Txn]) -> None:
-    """Save Lance a try that the hook would refuse, and a warning on stderr; no decision."""
-    config = table.config() if txns else {}
-    applied = [txn for txn in txns if is_applied(config, txn)]
-    if applied:
-        raise AlreadyAppliedError("in the table already", txns=applied, version=table.version)
 
 
 def _check_columns(now: Columns, appends: Sequence[Append]) -> None:
@@ -342,11 +386,10 @@ def _distinct(tickets: Tickets) -> list[Ticket[Waiting, Committed]]:
     seen: set[Txn] = set()
     chosen = []
     for ticket in tickets:
-        txn = ticket.item.append.txn
-        if txn is None or txn not in seen:
+        txns = ticket.item.append.txns
+        if not seen.intersection(txns):
             chosen.append(ticket)
-        if txn is not None:
-            seen.add(txn)
+        seen.update(txns)
     return chosen
 
 
@@ -355,5 +398,8 @@ def _settle_applied(tickets: Tickets, error: AlreadyAppliedError) -> None:
     assert isinstance(applied, tuple)  # noqa: S101 - set by AlreadyAppliedError itself
     version = int(str(error.details["version"]))
     for ticket in tickets:
-        if ticket.item.append.txn in applied:
+        append = ticket.item.append
+        if append.others and not set(append.txns).isdisjoint(applied):
+            ticket.fail(error)  # only some of its rows are there: whoever joined them parts them
+        elif append.txn in applied:
             ticket.succeed(Committed(version, applied=False))

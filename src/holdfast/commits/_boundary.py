@@ -3,11 +3,9 @@
 The presence of an object whose name holds the number; the highest counts, so a boundary never
 goes back. `vacuum` raises it before it deletes a manifest. Whoever creates a version at or below
 it has created nothing: the name was decided long ago. A commit store refuses such a name by
-itself; put-if-absent does not, so a writer that may have slept looks at the boundary after it
-has won a name.
-
-A version goes only when a newer one has stood for `KEPT_AT_LEAST`. So a writer whose commit
-took less than `CHECK_AFTER` cannot have met a name that was collected, and does not look.
+itself; put-if-absent does not, so whoever wins a name by it lists the versions afterwards. On
+local disk, where a folder is not read in one moment, the boundary is looked at, too
+(`holdfast.commits._newest`).
 """
 
 from __future__ import annotations
@@ -22,9 +20,7 @@ from holdfast.formats._names import (
 from holdfast.storage import ObjectStore
 
 KEPT_AT_LEAST = timedelta(days=7)
-"""How long a version stays at least after a newer one came."""
-CHECK_AFTER = KEPT_AT_LEAST / 4
-"""A writer whose commit takes longer looks at the boundary before it acknowledges."""
+"""How long a version stays at least after a newer one came, for those who read it."""
 
 
 class VersionsBoundary:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import lance
 
 from holdfast.commits._lance import OVERTAKEN
+from holdfast.commits._log_rules import After
 from holdfast.commits._opening import opened
 from holdfast.commits._operation import (
     AlreadyAppliedError,
@@ -22,7 +23,7 @@ from holdfast.commits._operation import (
 from holdfast.commits._queue import Queue
 from holdfast.commits._versions import Edit, Versions
 from holdfast.errors import ConflictError, InvalidInputError, NotFoundError
-from holdfast.formats import is_applied, read_config, version_name
+from holdfast.formats import read_config, version_name
 from holdfast.formats._manifest import Head
 from holdfast.txn import Txn
 
@@ -46,10 +47,17 @@ class Committer:
         read_version: int,
         txn: Txn | None = None,
         edit: Edit | None = None,
+        begun_on: int | None = None,
+        after: After | None = None,
     ) -> Committed:
         """Make the next version by this operation, unless its transaction is in the table.
 
+        `begun_on` is the version that was read before its files were written, if that is
+        older than `read_version`; `after` tells how far the table's log was merged for it.
+
         Raises:
+            LogWaitsError, LogLostError: see `holdfast.commits._log_rules`.
+            StaleWorkError: vacuum may have taken files that it shows.
             ConflictError: others changed what it is based on; `retryable` tells whether
                 building it anew may help.
             CommitUnknownError: the outcome could not be learnt; repeat with the same txn.
@@ -57,9 +65,10 @@ class Committer:
             HoldfastError: whatever `edit` raised, or a store; nothing was committed.
         """
         _check_operation(operation)
+        oldest = read_version if begun_on is None else min(read_version, begun_on)
         for left in reversed(range(_TRIES)):
             try:
-                return self._try_commit(operation, read_version, txn, edit)
+                return self._try_commit(operation, read_version, txn, edit, oldest, after=after)
             except AlreadyAppliedError as error:
                 return Committed(int(str(error.details["version"])), applied=False)
             except ConflictError as error:
@@ -70,17 +79,41 @@ class Committer:
                     raise
         raise AssertionError("unreachable")
 
+    def touch(self, edit: Edit) -> int:
+        """Make a version that changes nothing but what `edit` does; return which.
+
+        Raises:
+            HoldfastError: as for `commit`.
+        """
+        live = LongLived(self._versions, self._options)
+        client: Any = live
+        with live.settled():
+            newest = int(opened(client).version)
+        return self.commit(
+            lance.LanceOperation.UpdateConfig(), read_version=newest, edit=edit
+        ).version
+
     def _try_commit(
-        self, operation: LanceOperation, read_version: int, txn: Txn | None, edit: Edit | None
+        self,
+        operation: LanceOperation,
+        read_version: int,
+        txn: Txn | None,
+        edit: Edit | None,
+        begun_on: int,
+        *,
+        after: After | None,
     ) -> Committed:
         txns = [] if txn is None else [txn]
         if isinstance(operation, lance.LanceOperation.Restore) and txn is not None:
             edit = self._not_below(txn, edit)
-        hook = Operation(self._versions, self._options, txns, edit=edit)
+        hook = Operation(
+            self._versions, self._options, txns, edit=edit, begun_on=begun_on, after=after
+        )
         client: Any = hook  # Any: Lance wants a namespace and gets one by its methods
-        with self._queue.turn(), hook.settled():
+        with self._queue.line() as line, hook.settled():
+            self._queue.wait(line)
             table = opened(client)
-            if txn is not None and is_applied(table.config(), txn):
+            if txn is not None and self._versions.ledger.holds(table.config(), txn):
                 return Committed(int(table.version), applied=False)
             if read_version > table.version:
                 raise NotFoundError(
@@ -98,7 +131,7 @@ class Committer:
         client: Any = hook
         with hook.settled():
             table = opened(client)
-            found = txn is not None and is_applied(table.config(), txn)
+            found = txn is not None and self._versions.ledger.holds(table.config(), txn)
         return int(table.version) if found else None
 
     def _not_below(self, txn: Txn, edit: Edit | None) -> Edit:
@@ -107,7 +140,7 @@ class Committer:
         def check(manifest: bytes) -> bytes:
             below = Head(manifest).version - 1
             body = self._versions.arbiter.read(version_name(below))
-            if body is not None and is_applied(read_config(body), txn):
+            if body is not None and self._versions.ledger.holds(read_config(body), txn):
                 raise AlreadyAppliedError("in the table already", txns=[txn], version=below)
             return manifest if edit is None else edit(manifest)
 

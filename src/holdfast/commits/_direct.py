@@ -1,43 +1,63 @@
 """Appends whose manifest is made here instead of by Lance: same bytes, a third of the time.
 
 Lance needs some milliseconds to make a manifest, and on a local disk writers take turns, so
-all wait for that. An append on top of the newest version needs none of what Lance looks at:
-it goes behind what is there, and its columns are the very same. The steps:
+all wait for that; on an object store it needs more requests, and waits for long when it loses. An
+append on top of the newest version needs none of what Lance looks at: it goes behind what is
+there, and its columns are the very same. The steps:
 
 | step                                          | left behind by a crash                    |
 |-----------------------------------------------|-------------------------------------------|
 | 1 data files and the transaction are durable  | files that nobody needs                   |
-| 2 wait for our turn, read the newest version  | the same                                  |
+| 2 local: wait for our turn. List the          | the same                                  |
+|   versions, read the newest unless it is      |                                           |
+|   known; with a commit store the known one    |                                           |
+|   will do                                     |                                           |
 | 3 same columns, and none of our transactions? | the same                                  |
 | 4 decide the next version: its manifest       | nothing                                   |
+| 5 is it the newest, or below one upon it?     | nothing, or a manifest at an old name     |
 
-Who loses in 4 goes back to 2. Whatever is not plain (`formats._append` says what is) is left
-to Lance, and decided by the hook as ever.
+Who loses in 4 has got the winner's bytes and goes back to 3 with them. Whatever is not plain
+(`formats._append` says what is) is left to Lance, and decided by the hook as ever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import lance
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._ids import Ids, RandomIds
-from holdfast.commits._versions import Versions
-from holdfast.errors import CommitUnknownError, ConflictError, HoldfastError, UnavailableError
+from holdfast.arbiter import Lost
+from holdfast.commits._log_rules import After
+from holdfast.commits._versions import AlreadyAppliedError, Versions
+from holdfast.errors import (
+    CommitUnknownError,
+    ConflictError,
+    HoldfastError,
+    LogLostError,
+    LogWaitsError,
+    UnavailableError,
+)
 from holdfast.formats._append import AppendTransaction, Base, Shape
 from holdfast.formats._transaction import DataFileEntry, FragmentEntry
 from holdfast.formats._version_files import HINT_PATH, hint_of
+from holdfast.storage import LocalStore
 from holdfast.txn import Txn
 
-_TRIES = 20
+_TRIES = 500
 _HINT_EVERY = 8  # Lance looks on from the hint, one version after the other
 
 
 class Direct:
-    """Commits plain appends to one table."""
+    """Commits plain appends to one table.
+
+    It remembers the newest version that it knows. On an object store rows are written for that
+    one without asking anybody, and with a commit store it is built upon, too: a version that is
+    not the newest loses its decision, and the winner's bytes come with the answer.
+    """
 
     def __init__(
         self, versions: Versions, *, clock: Clock | None = None, ids: Ids | None = None
@@ -45,43 +65,66 @@ class Direct:
         self._versions = versions
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
-        self._known = 0  # a version that is or was there
+        self._last: Base | None = None  # a version that is or was the newest
+        self._remembers = not isinstance(versions.store, LocalStore)
 
-    def newest(self, *, exact: bool = True) -> Base | None:
-        """Return the newest version, if appends to it may be made here.
-
-        Where it need not be `exact` it is a hint, good enough to write rows for.
+    def hint(self) -> Base | None:
+        """Return a version that is good enough to write rows for, as `newest`; it may be older.
 
         Raises:
             HoldfastError: as for `Table.dataset`.
         """
-        try:
-            manifest = None if exact else self._versions.manifest_after(self._known)
-            manifest = manifest or self._versions.newest_manifest()
-        except HoldfastError:
-            raise
-        except Exception as error:  # a driver's own, say
-            reason = f"{type(error).__name__}: {error}"[:300]
-            raise UnavailableError("a store failed in a way of its own", reason=reason) from error
-        base = None if manifest is None else Base(manifest, lance.__version__)
-        self._known = base.version if base is not None else 0
-        return base if base is not None and base.is_plain else None
+        if self._remembers:
+            return _plain(self._known()) or self.newest()
+        known = self._last.version if self._last is not None else 0
+        with _told():
+            manifest = self._versions.manifest_after(known)
+        return self.newest() if manifest is None else _plain(self._learn(manifest))
 
-    def write_transaction(
-        self, fragments: Sequence[Any], read_version: int
-    ) -> AppendTransaction | None:
-        """Write the transaction, durably; None if Lance must do this append.
+    def newest(self) -> Base | None:
+        """Return the newest version, if appends to it may be made here.
 
         Raises:
-            HoldfastError: the store gave no answer, or refused.
+            HoldfastError: as for `Table.dataset`.
         """
+        known = self._last if self._remembers else None
+        with _told():
+            manifest = self._versions.newest_manifest(known)
+        if manifest is None:
+            self._last = None
+            return None
+        if known is not None and manifest is known.manifest:
+            return _plain(known)
+        return _plain(self._learn(manifest))
+
+    def _known(self) -> Base | None:
+        """Return the version that is remembered: ours, or a newer one that Lance made here."""
+        made, self._versions.made = self._versions.made, None
+        if made is not None:
+            base = Base(made, lance.__version__)
+            if self._last is None or self._last.version < base.version:
+                self._last = base
+        return self._last
+
+    def _learn(self, manifest: bytes) -> Base:
+        self._last = Base(manifest, lance.__version__)
+        return self._last
+
+    def transaction(self, fragments: Sequence[Any], read_version: int) -> AppendTransaction | None:
+        """Return the transaction that adds fragments; None if Lance must do this append."""
         added = [_entry(fragment) for fragment in fragments]
         known = [entry for entry in added if entry is not None]
         if len(known) < len(added):
             return None
-        transaction = AppendTransaction(read_version, self._ids.token(), known)
+        return AppendTransaction(read_version, self._ids.token(), known)
+
+    def write(self, transaction: AppendTransaction) -> None:
+        """Write the transaction's file, durably.
+
+        Raises:
+            HoldfastError: the store gave no answer, or refused.
+        """
         self._versions.store.put(transaction.path, transaction.body)
-        return transaction
 
     def commit(
         self,
@@ -89,23 +132,26 @@ class Direct:
         shape: Shape,
         txns: Sequence[Txn],
         durable: Callable[[], None],
+        after: After | None = None,
     ) -> int | None:
         """Make the next version; return which, or None if Lance must do it.
 
-        `durable` returns once the data files are.
+        `durable` returns once the data files and the transaction are; `after` tells how far the
+        table's log was merged for it.
 
         Raises:
             AlreadyAppliedError: the newest version holds some of the transactions.
             CommitUnknownError: the outcome could not be learnt; the transaction stays.
             ConflictError: other writers were faster, again and again.
+            LogWaitsError, LogLostError: see `holdfast.commits._log_rules`.
             HoldfastError: a store gave no answer, or refused; nothing was decided.
         """
         try:
-            version = self._commit(transaction, shape, txns, durable)
+            version = self._commit(transaction, shape, txns, durable, after)
         except CommitUnknownError:
             raise
         except HoldfastError:
-            self._versions.drop(transaction.path)
+            self._drop(transaction, durable)
             raise
         except Exception as error:
             raise CommitUnknownError(
@@ -113,8 +159,13 @@ class Direct:
                 reason=f"{type(error).__name__}: {error}"[:300],
             ) from error
         if version is None:
-            self._versions.drop(transaction.path)
+            self._drop(transaction, durable)
         return version
+
+    def _drop(self, transaction: AppendTransaction, durable: Callable[[], None]) -> None:
+        with suppress(Exception):
+            durable()  # it may be on its way still
+        self._versions.drop(transaction.path)
 
     def _commit(
         self,
@@ -122,26 +173,72 @@ class Direct:
         shape: Shape,
         txns: Sequence[Txn],
         durable: Callable[[], None],
+        after: After | None = None,
     ) -> int | None:
+        base, exact = self._first()
         for left in reversed(range(_TRIES)):
-            begun = self._versions.elapsed()
-            base = self.newest()
+            # Looked at anew after each loss: the winner may be a stock writer of any release.
             if base is None or base.shape != shape or not base.takes(transaction.added):
                 return None
             try:
-                return self._versions.append(
-                    base, transaction, txns, durable, self._clock.now(), begun=begun
+                made = self._versions.append(
+                    base,
+                    transaction,
+                    txns,
+                    durable,
+                    self._clock.now(),
+                    dated=not self._remembers,
+                    after=after,
                 )
+            except (AlreadyAppliedError, LogLostError, LogWaitsError):
+                if exact:
+                    raise
+                base, exact = self.newest(), True
+                continue
             except ConflictError as error:
                 if type(error) is not ConflictError or not left:
                     raise
-        raise AssertionError("unreachable")
+                base, exact = self.newest(), True
+                continue
+            if not isinstance(made, Lost):
+                self._learn(made)
+                return base.version + 1
+            base, exact = _plain(self._learn(made.body)), False
+        raise ConflictError("other writers were faster, again and again: try again later")
+
+    def _first(self) -> tuple[Base | None, bool]:
+        """Return the version to build on, and whether it is surely the newest.
+
+        One that is remembered will do where an old name is refused. Put-if-absent would give it
+        away, so there the versions are listed.
+        """
+        if self._remembers and self._versions.arbiter.refuses_old_names:
+            known = self._known()
+            if known is not None:
+                return _plain(known), False
+        return self.newest(), True
 
     def leave_hint(self, version: int) -> None:
         """Tell Lance's own writers about where to look for the newest version; best effort."""
         if version % _HINT_EVERY == 0:
             with suppress(HoldfastError):
                 self._versions.store.put(HINT_PATH, hint_of(version))
+
+
+def _plain(base: Base | None) -> Base | None:
+    return base if base is not None and base.is_plain else None
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Raise an error of ours whatever goes wrong in a store."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:  # a driver's own, say
+        reason = f"{type(error).__name__}: {error}"[:300]
+        raise UnavailableError("a store failed in a way of its own", reason=reason) from error
 
 
 # Any: Lance's FragmentMetadata, which ships no types.

@@ -1,14 +1,23 @@
 """Group commit: writes of one process that wait at the same time become one commit.
 
-The first to arrive commits at once, alone; nobody waits for a timer. Whoever arrives while
+The first to arrive commits immediately, alone; nobody waits for a timer. Whoever arrives while
 a commit is under way waits for it, and one of them then commits for all who wait.
+
+A caller may be interrupted (Ctrl-C) at any point. One that waits takes its write back, if nobody
+has begun it. One that leads gives the lead to the next, and those whose writes it had begun
+get `CommitUnknownError`: whether they are in the table only a repeat with their transaction tells.
+Callers wait for a `SimpleQueue`, never for an `Event`; `_wakeup.py` says why.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 from typing import Generic, TypeVar
+
+from holdfast.commits._lance import is_panic
+from holdfast.errors import CommitUnknownError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -19,17 +28,18 @@ class Ticket(Generic[Item, Result]):
 
     def __init__(self, item: Item) -> None:
         self.item = item
-        self._woken = threading.Event()
+        self.leads = False
+        self.turn: SimpleQueue[None] = SimpleQueue()  # tells the waiting thread to go on
         self._done = False
         self._result: Result | None = None
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
 
     def succeed(self, result: Result) -> None:
         """Give the write its result."""
         self._result = result
         self._done = True
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: Exception) -> None:
         """Give the write its error."""
         self._error = error
         self._done = True
@@ -38,14 +48,6 @@ class Ticket(Generic[Item, Result]):
     def done(self) -> bool:
         """Tell whether the write has its result or error."""
         return self._done
-
-    def wake(self) -> None:
-        """Let the waiting thread go on: to take its result, or to lead."""
-        self._woken.set()
-
-    def wait(self) -> None:
-        """Wait until woken."""
-        self._woken.wait()
 
     def outcome(self) -> Result:
         """Return the result or raise the error."""
@@ -64,8 +66,9 @@ class GroupCommit(Generic[Item, Result]):
 
     def __init__(self, commit: Callable[[Sequence[Ticket[Item, Result]]], None]) -> None:
         self._commit = commit
-        self._lock = threading.Lock()  # guards _waiting and _led
+        self._lock = threading.Lock()  # guards everything below, and who leads
         self._waiting: list[Ticket[Item, Result]] = []
+        self._group: list[Ticket[Item, Result]] = []  # what the leader has begun
         self._led = False
 
     @property
@@ -78,34 +81,68 @@ class GroupCommit(Generic[Item, Result]):
         """Commit `item`, alone or with others, and return its result.
 
         Raises:
-            BaseException: whatever `commit` gave this item.
+            CommitUnknownError: the thread that committed it was interrupted.
+            Exception: whatever `commit` gave this item.
         """
         ticket: Ticket[Item, Result] = Ticket(item)
-        with self._lock:
-            self._waiting.append(ticket)
-            leads, self._led = not self._led, True
-        if not leads:
-            ticket.wait()
-        if not ticket.done:
-            self._lead()
+        try:
+            with self._lock:
+                # No call between these: an interrupt comes before or after all of them.
+                leads = not self._led
+                self._led = True
+                ticket.leads = leads
+                self._waiting.append(ticket)
+            if not leads:
+                ticket.turn.get()  # until it is done, or is to lead
+            if not ticket.done:
+                self._lead()
+                self._leave(ticket, None)
+        except BaseException as error:
+            self._leave(ticket, error)
+            if not is_panic(error):
+                raise
         return ticket.outcome()
 
     def _lead(self) -> None:
         with self._lock:
-            group, self._waiting = self._waiting, []
+            # Both lists change in one step, or an interrupt would lose those in between.
+            self._group, self._waiting = self._waiting, []
+            group = self._group
         try:
             self._commit(group)
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001 - each waiter gets it, as it is
             for ticket in group:
                 if not ticket.done:
                     ticket.fail(error)
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            with self._lock:
-                successor = self._waiting[0] if self._waiting else None
-                self._led = successor is not None
-            for ticket in group:
-                ticket.wake()
-            if successor is not None:
-                successor.wake()
+
+    def _leave(self, ticket: Ticket[Item, Result], error: BaseException | None) -> None:
+        """Pass the lead on if this caller has it; after an interrupt, count on it no more.
+
+        Safe to repeat after it was interrupted itself: what it changes last, it changes in one go.
+        """
+        with self._lock:
+            if error is not None:
+                self._waiting = [other for other in self._waiting if other is not ticket]
+            if not ticket.leads:
+                return
+            for other in self._group:
+                if not other.done:
+                    other.fail(_cut_short(error))
+                other.turn.put(None)
+            successor = self._waiting[0] if self._waiting else None
+            # From here on no call but the last: an interrupt comes before or after all of it.
+            self._group = []
+            ticket.leads = False
+            if successor is None:
+                self._led = False
+            else:
+                successor.leads = True
+                successor.turn.put(None)
+
+
+def _cut_short(error: BaseException | None) -> CommitUnknownError:
+    return CommitUnknownError(
+        "the thread that committed this write was interrupted, so its outcome is unknown: repeat "
+        "it with the same txn",
+        reason=type(error).__name__ if error is not None else None,
+    )

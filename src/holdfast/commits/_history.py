@@ -134,6 +134,7 @@ def read_history(
 
     Raises:
         InvalidInputError: a limit below 1.
+        NotFoundError: the table has no version.
         CorruptError: a manifest or a record cannot be read.
     """
     if limit is not None and limit < 1:
@@ -151,6 +152,8 @@ def read_history(
         return None if body is None else _info(store, version, body, records)
 
     seen = [one for one in in_parallel(look, chosen) if one is not None]
+    if not seen:
+        raise NotFoundError("the table has no version yet", location=store.location)
     return list(_with_txns(seen))[:limit]
 
 

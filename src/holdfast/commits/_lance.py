@@ -2,6 +2,9 @@
 
 Lance raises `OSError` and `ValueError` for almost everything. What the caller does next is
 read from the text; of an outcome nothing is ever read here: that is kept by `Operation`.
+
+A defect in a library that is written in Rust raises a `PanicException`, which is no `Exception`:
+it would end a thread without a word, and pass every handler on its way. It is one of ours here.
 """
 
 from __future__ import annotations
@@ -10,9 +13,12 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pyarrow as pa
+
 from holdfast.errors import (
     AlreadyExistsError,
     ConflictError,
+    CorruptError,
     HoldfastError,
     InvalidInputError,
     NotFoundError,
@@ -29,6 +35,7 @@ OVERTAKEN = "overtaken"
 _OVERTAKEN = re.compile("after [0-9]+ retries|too many concurrent writers", re.IGNORECASE)
 _SHOWN_CHARS = 300
 _SOURCE = re.compile(r",? (?:location: )?\S*/rust/\S+\.rs:\d+:\d+|, src/\S+\.rs:\d+:\d+")
+_TRACEBACK = re.compile(r"\.? Detail: Python exception: .*", re.DOTALL)
 _QUERY = re.compile(r"\?[^\s\"'<>)]*")
 
 # The first that is found in the text says what it means.
@@ -38,7 +45,11 @@ _MEANINGS: tuple[tuple[str, type[HoldfastError], str], ...] = (
         PermissionDeniedError,
         "the store does not let us write",
     ),
-    ("NotFoundError: no such version", NotFoundError, "there is no such version"),
+    (
+        r"_versions/\S+ was not found|version not found",
+        NotFoundError,
+        "there is no such version",
+    ),
     ("dataset already exists", AlreadyExistsError, "there is a table already: open it"),
     (
         "commit conflict|incompatible transaction|too many concurrent writers",
@@ -51,6 +62,11 @@ _MEANINGS: tuple[tuple[str, type[HoldfastError], str], ...] = (
         "the data cannot be read, or does not fit the table",
     ),
     (
+        r"file size is too small|does not have sufficient data|of size 0 bytes",
+        CorruptError,
+        "a file of the table is damaged: see `holdfast doctor`",
+    ),
+    (
         r"lanceerror\(io\)|generic \w+ error|no space left|os error",
         UnavailableError,
         "a store gave no usable answer",
@@ -59,11 +75,43 @@ _MEANINGS: tuple[tuple[str, type[HoldfastError], str], ...] = (
 )
 
 
-def meaning_of(error: Exception, location: str) -> HoldfastError:
+_FOREIGN = (
+    OSError,
+    ValueError,
+    TypeError,
+    RuntimeError,
+    LookupError,
+    MemoryError,
+    pa.ArrowException,
+)
+
+
+def is_panic(error: BaseException) -> bool:
+    """Tell whether a library that is written in Rust stopped in the middle of a call."""
+    kind = type(error)
+    return kind.__name__ == "PanicException" and kind.__module__ == "pyo3_runtime"
+
+
+def is_foreign(error: BaseException) -> bool:
+    """Tell whether an error is a library's, and neither ours nor an interrupt."""
+    if isinstance(error, HoldfastError):
+        return False
+    return isinstance(error, _FOREIGN) or is_panic(error)
+
+
+def meaning_of(error: BaseException, location: str) -> HoldfastError:
     """Return the error of ours that says what one of Lance's means to the caller."""
     if isinstance(error, HoldfastError):
         return error
-    text = " ".join(_QUERY.sub("?...", _SOURCE.sub("", str(error))).split())[:_SHOWN_CHARS]
+    told = _SOURCE.sub("", _TRACEBACK.sub("", str(error)))
+    text = " ".join(_QUERY.sub("?...", told).split())[:_SHOWN_CHARS]
+    if is_panic(error):
+        return HoldfastError(
+            "a library stopped in the middle of a call, as it does for values or files that it "
+            "cannot hold: report it with the reason, unless the data explains it",
+            table=location,
+            reason=text,
+        )
     for pattern, kind, message in _MEANINGS:
         if re.search(pattern, text, re.IGNORECASE):
             how = _how_to_retry(error, text) if kind is ConflictError else {}
@@ -73,7 +121,7 @@ def meaning_of(error: Exception, location: str) -> HoldfastError:
     return HoldfastError("Lance failed", table=location, reason=text)
 
 
-def _how_to_retry(error: Exception, text: str) -> dict[str, bool]:
+def _how_to_retry(error: BaseException, text: str) -> dict[str, bool]:
     overtaken = _OVERTAKEN.search(text) is not None
     retryable = overtaken or bool(getattr(error, "retryable", True))
     return {RETRYABLE: retryable, OVERTAKEN: overtaken}
@@ -84,7 +132,7 @@ def translated(location: str) -> Iterator[None]:
     """Raise what an error of Lance means instead of the error itself."""
     try:
         yield
-    except HoldfastError:
-        raise
-    except (OSError, ValueError, TypeError, RuntimeError) as error:
+    except BaseException as error:
+        if not is_foreign(error):
+            raise
         raise meaning_of(error, location) from error

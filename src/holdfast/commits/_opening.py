@@ -7,11 +7,14 @@ process: over a second. So the same is asked here without them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import lance
 import pyarrow as pa
+from lance.fragment import FragmentMetadata
 
+from holdfast.commits._namespace_errors import load_errors
 from holdfast.commits._operation import TABLE_ID, TableAnswer
 
 
@@ -21,20 +24,25 @@ def opened(hook: Any, version: int | None = None) -> lance.LanceDataset:  # noqa
     return lance.LanceDataset(table.location, version, **_through(hook, table))
 
 
-def created(hook: Any, schema: pa.Schema) -> lance.LanceDataset:  # noqa: ANN401 - as above
-    """Make version 1, with these columns and no rows.
+def created(
+    hook: Any,  # noqa: ANN401 - as above
+    schema: pa.Schema,
+    fragments: Sequence[FragmentMetadata] = (),
+) -> lance.LanceDataset:
+    """Make version 1, with these columns, and the rows of fragments that were written for it.
 
     It says that it read version 0: so a hook that only creates can tell it from a version
     that replaces a table which appeared meanwhile.
     """
     table = hook.declare_table(None)
-    operation = lance.LanceOperation.Overwrite(schema, [])
+    operation = lance.LanceOperation.Overwrite(schema, list(fragments))
     return lance.LanceDataset.commit(
         table.location, operation, read_version=0, **_through(hook, table)
     )
 
 
 def _through(hook: Any, table: TableAnswer) -> dict[str, Any]:  # noqa: ANN401 - as above
+    load_errors()  # not inside the first commit that meets a conflict: see there
     return {
         "storage_options": table.storage_options,
         "namespace_client": hook,

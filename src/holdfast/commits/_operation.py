@@ -7,25 +7,36 @@ not be learnt. One object per operation; `LongLived` serves the handles that use
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from holdfast.commits._lance import OVERTAKEN, RETRYABLE, meaning_of
+from holdfast.commits._log_rules import After
+from holdfast.commits._namespace_errors import for_lance, raising_for_lance
 from holdfast.commits._versions import AlreadyAppliedError, Edit, Versions
 from holdfast.errors import (
     AlreadyExistsError,
     CommitUnknownError,
     ConflictError,
     HoldfastError,
+    LogWaitsError,
     NotFoundError,
 )
 from holdfast.txn import Txn
 
+log = logging.getLogger("holdfast.commits")
+
 TABLE_ID = ["table"]
 """Lance asks for a table by id; an operation knows only one."""
-LONG_AGO = float("-inf")
+STAYS_HERE = (
+    "this dataset commits through Holdfast and would lose that on its way to another process: "
+    "send the holdfast.Table, or its URI for holdfast.open_table; to read only, open the URI "
+    "there with lance.dataset"
+)
+"""Why a dataset refuses to be pickled, and what to send instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +57,28 @@ class TableAnswer:
     version: int | None = None
 
 
+class _StationaryText(str):
+    """A value that refuses to travel."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError(STAYS_HERE)
+
+
 class Stationary(dict[str, str]):
     """Storage options that refuse to travel, and with them every dataset that holds them.
 
     A pickled pylance dataset silently loses its namespace, and so its hook; what it does
-    pickle are its storage options.
+    pickle are its storage options. `lance.write_dataset` copies them into a dict of its own:
+    so each value refuses, too.
     """
 
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__({key: _StationaryText(value) for key, value in options.items()})
+
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
-        raise TypeError(
-            "this dataset commits through Holdfast and would lose that on its way to another "
-            "process: send the holdfast.Table, or its URI for holdfast.open_table; to read "
-            "only, open the URI there with lance.dataset"
-        )
+        raise TypeError(STAYS_HERE)
 
 
 class LongLived:
@@ -67,16 +87,25 @@ class LongLived:
     Args:
         versions: the versions of the table.
         options: storage options with their values.
-        guard: may refuse the manifest that is about to be decided.
+        after: how far the table's log was merged for its commits; None: nothing may wait
+            there, see `holdfast.commits._log_rules`.
+        begun_on: the version that was read before files were written, if a commit's transaction
+            may have read a later one.
     """
 
     def __init__(
-        self, versions: Versions, options: Mapping[str, str], guard: Edit | None = None
+        self,
+        versions: Versions,
+        options: Mapping[str, str],
+        after: After | None = None,
+        begun_on: int | None = None,
     ) -> None:
-        self._guard = guard
+        self._after = after
+        self._begun_on = begun_on
         self._versions = versions
         self._options = Stationary(options)
         self._trouble: HoldfastError | None = None  # why Lance was told nothing of a version
+        self._refused: dict[int, HoldfastError] = {}  # the last error of each version's commit
 
     def namespace_id(self) -> str:
         """Return what tells this table from others."""
@@ -90,18 +119,39 @@ class LongLived:
 
     def create_table_version(self, request: Mapping[str, Any]) -> dict[str, object]:
         """Decide one version."""
-        # Nobody knows when this commit began: the handle may be years old.
-        return self._versions.create(request, edit=self._guard, begun=LONG_AGO)
+        version = int(request["version"])
+        try:
+            answer = self._versions.create(request, begun_on=self._begun_on, after=self._after)
+        except HoldfastError as error:
+            self._refused[version] = error
+            if isinstance(error, LogWaitsError):  # pylance's own functions do not say why
+                log.warning("a change of the table was refused: %s", error)
+            raise for_lance(error) from error
+        self._refused.clear()
+        return answer
 
     def list_table_versions(self, _request: object) -> dict[str, object]:
         """Return the newest decided version."""
-        with self._noted():
+        with raising_for_lance(), self._noted():
             return self._versions.newest()
 
     def describe_table_version(self, request: Mapping[str, Any]) -> dict[str, object]:
-        """Return one version."""
-        with self._noted():
-            return self._versions.describe(int(request["version"]))
+        """Return one version, or where it would be."""
+        version = int(request["version"])
+        with raising_for_lance(), self._noted():
+            try:
+                return self._versions.describe(version)
+            except NotFoundError:
+                return self._versions.describe_place(version)
+
+    @property
+    def trouble(self) -> HoldfastError | None:
+        """Return why Lance was last told nothing of a version."""
+        return self._trouble
+
+    def why_refused(self, version: int) -> HoldfastError | None:
+        """Return why the last commit of a version failed, if it was asked of this hook."""
+        return self._refused.get(version)
 
     @contextmanager
     def settled(self) -> Iterator[None]:
@@ -124,8 +174,6 @@ class LongLived:
         """Keep what went wrong: on its way through Lance an error becomes a mere text."""
         try:
             yield
-        except NotFoundError:
-            raise
         except HoldfastError as error:
             self._trouble = error
             raise
@@ -141,7 +189,11 @@ class Operation(LongLived):
         synced: the data files it adds are durable once `edit` returned, which adds none.
         creates: it makes version 1 or none.
         edit: changes the manifest that is about to be decided, or refuses.
+        files: the data files it adds, as far as they are known.
         decided: called once the version is decided, whatever Lance does after that.
+        begun_on: the version that was read before files were written, if the transaction may
+            have read a later one.
+        after: as for `LongLived`.
     """
 
     def __init__(
@@ -153,15 +205,18 @@ class Operation(LongLived):
         synced: bool = False,
         creates: bool = False,
         edit: Edit | None = None,
+        files: Collection[str] = (),
         decided: Callable[[], None] | None = None,
+        begun_on: int | None = None,
+        after: After | None = None,
     ) -> None:
-        super().__init__(versions, options)
+        super().__init__(versions, options, after, begun_on)
+        self._files = files
         self._txns = txns
         self._synced = synced
         self._creates = creates
         self._edit = edit
         self._decided = decided
-        self._begun = versions.elapsed()
         self.version: int | None = None
         self._verdict: HoldfastError | None = None
 
@@ -176,13 +231,15 @@ class Operation(LongLived):
                 synced=self._synced,
                 creates=self._creates,
                 edit=self._edit,
-                begun=self._begun,
+                files=self._files,
+                begun_on=self._begun_on,
+                after=self._after,
             )
         except HoldfastError as error:
             lost = self._creates and isinstance(error, ConflictError)
             created = AlreadyExistsError("somebody else created the table: open it")
             self._verdict = created if lost else error
-            raise
+            raise for_lance(error) from error
         except Exception as error:
             self._verdict = CommitUnknownError(
                 "an unexpected error during the decision: repeat it with the same txn",

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import os
 import threading
-from collections.abc import Callable, Iterator
 
 from holdfast.formats import QUEUE_PATH
 from holdfast.storage import LocalStore, ObjectStore
@@ -27,20 +27,25 @@ class Queue:
         self._file = store.root / QUEUE_PATH if isinstance(store, LocalStore) else None
         self._longest_wait_seconds = longest_wait_seconds
 
-    @contextlib.contextmanager
-    def turn(self) -> Iterator[Callable[[], None]]:
-        """Wait for our turn, at most a few seconds, and keep it for the `with` block.
+    def line(self) -> io.FileIO | io.BytesIO:
+        """Return what a writer stands in line with; closing it gives the turn to the next.
 
-        Yields:
-            What ends the turn before the block does.
+            with queue.line() as line:
+                queue.wait(line)
+
+        A file, closed by `with` in one instruction: with a context manager of our own, an
+        interrupt (Ctrl-C) in its exit would keep the turn for as long as the process lives.
         """
-        with contextlib.ExitStack() as stack:
-            if self._file is not None:
-                with contextlib.suppress(OSError):
-                    fd = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o666)
-                    stack.callback(os.close, fd)  # closing gives the turn to the next
-                    self._wait(fd)
-            yield stack.close
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                return io.FileIO(self._file, "a")
+        return io.BytesIO()
+
+    def wait(self, line: io.FileIO | io.BytesIO) -> None:
+        """Wait for our turn, at most a few seconds; it lasts until `line` is closed."""
+        if isinstance(line, io.FileIO):
+            with contextlib.suppress(OSError):
+                self._wait(line.fileno())
 
     def _wait(self, fd: int) -> None:
         """Wait in the kernel, whose line is fair and wakes the next at once.

@@ -10,39 +10,76 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from holdfast._clock import Clock, SystemClock
 from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter import Arbiter, Lost, RecordedDecisions
-from holdfast.commits._boundary import CHECK_AFTER, VersionsBoundary
+from holdfast.arbiter import (
+    MOST_UNFINISHED,
+    Arbiter,
+    Decision,
+    Lost,
+    RecordedDecisions,
+    SupportsChains,
+)
 from holdfast.commits._columns import check_rebased
+from holdfast.commits._floor import (
+    carried_mark,
+    check_floor,
+    check_not_due,
+    config_below,
+    mark_above,
+)
+from holdfast.commits._ledger import Ledger, MissingTxnFileError
+from holdfast.commits._log_rules import After, LogKeeper, check_log_id, check_merged, keep_log
+from holdfast.commits._newest import (
+    Overtaking,
+    find_newest,
+    find_newest_object,
+    find_overtaking,
+)
 from holdfast.errors import (
     AlreadyExistsError,
     CollectedError,
+    CommitStoreRegressedError,
     CommitUnknownError,
     ConflictError,
     HoldfastError,
     InvalidInputError,
     NotFoundError,
+    PermissionDeniedError,
+    StaleHandleError,
+    StaleWorkError,
+    UnavailableError,
 )
 from holdfast.formats import (
     TOKEN_KEY,
     VERSIONS_SERIES,
     Name,
-    is_applied,
-    record_txns,
+    carried_ledger,
+    decision_mark,
+    is_path,
+    is_staged_manifest,
+    read_config,
+    shown_elsewhere,
     shown_files,
     version_name,
+    version_of,
 )
 from holdfast.formats._append import AppendTransaction, Base
 from holdfast.formats._manifest import Head
 from holdfast.formats._transaction import transaction_path
-from holdfast.formats._version_files import VERSIONS_FOLDER, newest_version
-from holdfast.storage import LocalStore, ObjectStore
+from holdfast.formats._vacuum_mark import VacuumMark, read_mark
+from holdfast.formats._version_files import VERSIONS_FOLDER
+from holdfast.storage import (
+    LocalStore,
+    NotDurableError,
+    ObjectStore,
+    SupportsLanceAddress,
+    SupportsSync,
+)
 from holdfast.txn import Txn
 
 Edit: TypeAlias = Callable[[bytes], bytes]
@@ -69,14 +106,23 @@ class Versions:
         arbiter: Arbiter,
         location: str | Path,
         ids: Ids | None = None,
-        clock: Clock | None = None,
+        *,
+        options: Mapping[str, str] | None = None,
+        keeper: LogKeeper | None = None,
     ) -> None:
         self.store = store
         self.arbiter = arbiter
         self.location = address_of(location, store)
+        self.options = dict(options or {})  # pylance's storage options, with their values
+        self.keeper = keeper  # looks after the table's shards; the registered one by default
         self._ids = ids or RandomIds()
-        self._clock = clock or SystemClock()
+        self.ledger = Ledger(store, self._ids)
+        self.made: bytes | None = None  # the newest manifest that Lance made here
+        self._known = 0  # the newest version that was recorded when somebody looked
+        self._unsure: set[str] = set()  # tokens of ours that may be at names of old versions
+        self._not_durable: NotDurableError | None = None  # why this table is not written to
         self._durable: set[str] = set()  # what was shown by the last version that we made durable
+        self._durable_elsewhere: set[str] = set()  # the same, in other folders
 
     def create(
         self,
@@ -86,21 +132,27 @@ class Versions:
         synced: bool = False,
         creates: bool = False,
         edit: Edit | None = None,
-        begun: float | None = None,
+        files: Collection[str] = (),
+        begun_on: int | None = None,
+        after: After | None = None,
     ) -> dict[str, object]:
         """Make a staged manifest the version it wants to be.
 
         `synced` says that the data files the version adds are durable once `edit` returned,
         and that `edit` changes no files; `creates` that somebody here is about to create the
-        table; `edit` has the last word on the manifest; `begun` is when, by `elapsed`, the
-        commit began to look for the newest version, just now unless told.
+        table; `edit` has the last word on the manifest; `files` are the data files that the
+        version adds, as far as they are known; `begun_on` is the version that was read before
+        files were written, if the transaction read a later one; `after` tells how far the
+        table's log was merged for it, see `holdfast.commits._log_rules`.
 
         Raises:
             AlreadyExistsError: another writer created the table meanwhile.
             ConflictError: another writer has this version; Lance rebases and asks again.
             AlreadyAppliedError: the version below holds some of `txns`.
             ColumnsChangedError: Lance put appended rows upon other columns.
-            CollectedError: this version was made and collected since the commit began.
+            StaleWorkError: vacuum may have taken files that it shows.
+            LogWaitsError: rows of the table's log would win over it.
+            LogLostError: nobody knows which rows of the log wait.
             CommitUnknownError: the outcome could not be learnt.
             HoldfastError: whatever `edit` raised; nothing was decided.
         """
@@ -109,24 +161,58 @@ class Versions:
         folder, _, file = staged.rpartition("/")
         name, token = version_name(version), self._ids.token()
         ours = f"{posixpath.dirname(name.path)}/{file}"
+        if not is_staged_manifest(ours):  # a version's own name: it would be removed below
+            raise InvalidInputError(
+                "a commit names the manifest that was staged for it", manifest_path=staged[-120:]
+            )
         manifest = self.store.get(ours)
         if creates and version > 1 and _begins(manifest):
             # A table that appears while Lance creates one would be overwritten, as version 2.
             raise AlreadyExistsError("somebody else created the table", version=version)
         head = Head(manifest)
-        entries = _entries(head.config, txns, version)
+        below = config_below(self.arbiter, head) if head.replaces_config else head.config
+        entries = carried_ledger(head.config, below) if head.changes_config else {}
+        config = below if head.changes_config else head.config
+        self._refuse_applied(config, txns, version)
         check_rebased(self.store, manifest, head)
+        mark = carried_mark(head.config, self._mark_above(below, version - 1))
+        check_floor(mark, _oldest(head.read_version, begun_on))
+        if read_mark(head.config).number < mark.number:
+            manifest = head.with_config(mark.entry)
+            head = Head(manifest)
+        entries.update(self._record(config, txns, version))
         if synced:  # an append; `edit` waits until its data is durable, so do our part first
             self._sync_transaction(head)
-        edited = manifest if edit is None else edit(manifest)
-        if edited is not manifest:
-            manifest, head = edited, Head(edited)
+        manifest, head = self._edit(manifest, head, edit, after)
         if not synced:
             self._sync_shown(manifest)
-        body = head.with_config({**entries, TOKEN_KEY: token})
-        self._decide(name, body, token, begun)
+        if head.has_bases:
+            self._sync_elsewhere(manifest)
+        body = head.with_config({**entries, **decision_mark(head.config, token, version)})
+        decision = self._decide(name, body, token, txns, files)
+        if isinstance(decision, Lost):
+            raise ConflictError("another writer has this version", version=version)
+        self.made = body
         self.drop(ours)
         return _answer(version, f"{folder}/{posixpath.basename(name.path)}", len(body))
+
+    def _edit(
+        self, manifest: bytes, head: Head, edit: Edit | None, after: After | None
+    ) -> tuple[bytes, Head]:
+        """Return the manifest as it may be decided, besides its config."""
+        edited = manifest if edit is None else edit(manifest)
+        if edited is not manifest:
+            head = Head(edited)
+        marked = self._mark_columns(head, edited) if head.adds_columns else edited
+        if marked is not edited:
+            head = Head(marked)
+        kept = keep_log(self, marked, head, after, self._ids.token())
+        return kept, head if kept is marked else Head(kept)
+
+    def _mark_columns(self, head: Head, manifest: bytes) -> bytes:
+        """Return the manifest with its version in the columns that it adds."""
+        below = self.arbiter.read(version_name(head.version - 1))
+        return manifest if below is None else head.with_new_columns(Head(below))
 
     def append(
         self,
@@ -136,59 +222,168 @@ class Versions:
         durable: Callable[[], None],
         now: float,
         *,
-        begun: float | None = None,
-    ) -> int:
-        """Make the version above `base`, with a durable transaction's fragments; return which.
+        dated: bool = True,
+        after: After | None = None,
+    ) -> bytes | Lost:
+        """Make the version above `base`, with a transaction's fragments; return its manifest.
 
-        `durable` returns once the data files are; `begun` as for `create`.
+        Another writer may have that version: then its manifest is returned as `Lost`.
+        `durable` returns once the data files and the transaction are; unless it is `dated`, the
+        version that the transaction read was remembered and may be older than the files.
 
         Raises:
             AlreadyAppliedError: `base` holds some of `txns`.
-            ConflictError: another writer has this version.
-            CollectedError: this version was made and collected since the commit began.
+            ConflictError: the name is not ours to decide: read again.
+            StaleWorkError: vacuum may have taken the data files.
+            LogWaitsError, LogLostError: as for `create`.
             CommitUnknownError: the outcome could not be learnt.
             HoldfastError: whatever `durable` raised, or a store; nothing was decided.
         """
         version = base.version + 1
-        entries = _entries(base.config, txns, version)
+        self._refuse_applied(base.config, txns, version)
+        vacuumed = self._mark_above(base.config, base.version)
+        try:
+            check_floor(vacuumed, transaction.read_version)
+        except StaleWorkError:
+            if dated:
+                raise
+            check_not_due(self.store, vacuumed, transaction.files)
+        entry = base.log_entry
+        if entry is not None and base.has_key:
+            check_log_id(base.config, entry, version=base.version)
+            check_merged(self, entry, after)
+        entries = self._record(base.config, txns, version)
         durable()
         token = self._ids.token()
-        body = base.append(transaction, {**entries, TOKEN_KEY: token}, now)
-        self._decide(version_name(version), body, token, begun)
-        return version
+        mark = decision_mark(base.config, token, version)
+        if vacuumed != read_mark(base.config):
+            mark.update(vacuumed.entry)
+        body = base.append(transaction, {**entries, **mark}, now)
+        decision = self._decide(
+            version_name(version), body, token, txns, transaction.files, plain=True
+        )
+        return decision if isinstance(decision, Lost) else body
 
-    def elapsed(self) -> float:
-        """Return seconds since an arbitrary start, sleep included."""
-        return self._clock.elapsed()
+    def _mark_above(self, config: Mapping[str, str], version: int) -> VacuumMark:
+        """Return the mark of vacuum that holds above a version with this config."""
+        return mark_above(self.store, self.arbiter, config, version)
 
-    def _decide(self, name: Name, body: bytes, token: str, begun: float | None) -> None:
-        if isinstance(self.arbiter.decide(name, body, token), Lost):
-            raise ConflictError("another writer has this version", version=name.number)
-        slept = begun is not None and self.elapsed() - begun > CHECK_AFTER.total_seconds()
-        # A commit store has refused an old name already; put-if-absent gives it away again.
-        if slept and not isinstance(self.arbiter, RecordedDecisions):
-            self._refuse_collected(name)
+    def _refuse_applied(self, config: Mapping[str, str], txns: Sequence[Txn], version: int) -> None:
+        """Look transactions up in the config of the version that `version` is built on."""
+        with self._noticing_others(version):
+            applied = self.ledger.applied(config, txns)
+        if applied:
+            raise AlreadyAppliedError("in the table already", txns=applied, version=version - 1)
 
-    def _refuse_collected(self, name: Name) -> None:
-        """Acknowledge no version whose name was decided, and collected, while we slept."""
+    def _record(
+        self, config: Mapping[str, str], txns: Sequence[Txn], version: int
+    ) -> dict[str, str | None]:
+        """Return what the ledger says once the transactions are in it; what it names is durable."""
+        with self._noticing_others(version):
+            return self.ledger.record(config, txns)
+
+    @contextmanager
+    def _noticing_others(self, version: int) -> Iterator[None]:
+        """Take a missing file for a conflict if somebody has the version that we want.
+
+        Vacuum takes files that only old versions name: we slept, and others went on.
+        """
         try:
-            boundary = VersionsBoundary(self.store).read()
+            yield
+        except MissingTxnFileError as error:
+            if self.arbiter.read(version_name(version)) is None:
+                raise
+            raise ConflictError("another writer has this version", version=version) from error
+
+    def _decide(
+        self,
+        name: Name,
+        body: bytes,
+        token: str,
+        txns: Sequence[Txn],
+        files: Collection[str],
+        *,
+        plain: bool = False,
+    ) -> Decision:
+        self.arbiter.confirm_place(if_cheap=plain)
+        self._unsure.add(token)
+        decide = self.arbiter.decide
+        if plain and isinstance(self.arbiter, SupportsChains):
+            decide = self.arbiter.decide_next
+        try:
+            decision = decide(name, body, token)
+        except NotDurableError as error:
+            self._not_durable = error
+            raise
+        except CollectedError as error:
+            raise ConflictError(
+                "this version was made, and collected, since the commit began: read again",
+                version=name.number,
+            ) from error
+        if isinstance(decision, Lost):
+            self._unsure.discard(token)
+            return decision
+        self._confirm_place(name, if_cheap=plain)
+        # A commit store refuses the name of an old version; put-if-absent gives it away again.
+        if not self.arbiter.refuses_old_names:
+            overtaking = find_overtaking(self.store, name, token, files)
+            if overtaking is not None:
+                raise self._overtaken(name, overtaking, txns)
+        self._unsure.discard(token)
+        return decision
+
+    def _confirm_place(self, name: Name, *, if_cheap: bool) -> None:
+        """Take a version back that we put into another table than ours."""
+        try:
+            self.arbiter.confirm_place(if_cheap=if_cheap)
+        except StaleHandleError:
+            self.drop(name.path)
+            raise
         except HoldfastError as error:
             raise CommitUnknownError(
-                "decided, but not shown to be newer than what was collected: repeat it with the "
+                "decided, but not shown to be in the table that was opened: repeat it with the "
                 "same txn",
-                name=name.path,
+                version=name.number,
                 decided=True,
             ) from error
-        if name.number <= boundary:
-            self.drop(name.path)
-            raise CollectedError(
-                "decided long ago: read the table again", name=name.path, boundary=boundary
+
+    def _overtaken(self, name: Name, by: Overtaking, txns: Sequence[Txn]) -> HoldfastError:
+        """Return what became of a commit that has a name, and that nobody built on.
+
+        The ledger of the newest version is exact: what is not in it may be tried again.
+        """
+        if not txns:
+            return CommitUnknownError(
+                "decided, but a newer version does not show it: either the name was an old "
+                "version's and nothing was committed, or others have replaced it since; look for "
+                "the rows before you repeat it, and give a txn next time",
+                version=name.number,
+                newest=by.version,
+                decided=True,
             )
+        try:
+            applied = self.ledger.applied(read_config(by.manifest), txns)
+        except HoldfastError as error:
+            raise CommitUnknownError(
+                "decided, but nobody could tell whether the newest version holds it: repeat it "
+                "with the same txn",
+                version=name.number,
+                newest=by.version,
+                reason=str(error)[:300],
+            ) from error
+        if applied:
+            return AlreadyAppliedError("in the table already", txns=applied, version=by.version)
+        if by.alone:
+            self.drop(name.path)
+        return ConflictError(
+            "the name was that of an old version: read again",
+            version=name.number,
+            newest=by.version,
+        )
 
     def sync(self, paths: Sequence[str]) -> None:
         """Make files that Lance wrote durable, where that is ours to do."""
-        if isinstance(self.store, LocalStore):
+        if isinstance(self.store, SupportsSync):
             self.store.sync(paths)
 
     def _sync_transaction(self, head: Head) -> None:
@@ -201,14 +396,40 @@ class Versions:
 
     def _sync_shown(self, manifest: bytes) -> None:
         """Make durable what the version shows and nobody made durable before."""
-        if not isinstance(self.store, LocalStore):
+        if not isinstance(self.store, SupportsSync):
             return
         shown = shown_files(manifest)
         fresh = shown - self._durable
         folders = [path[:-1] for path in fresh if path.endswith("/")]
         files = [path for path in fresh if not path.endswith("/")]
-        self.store.sync([*files, *(info.path for f in folders for info in self.store.list(f))])
+        inside = (info.path for folder in folders for info in self.store.list(folder))
+        self.store.sync([*files, *(path for path in inside if is_path(path))])
         self._durable = shown
+
+    def _check_durable(self) -> None:
+        """Build on nothing, and call nothing applied, that a power cut may take."""
+        if self._not_durable is not None:
+            raise UnavailableError(
+                "the disk failed to make a version durable, so nobody knows what a power cut "
+                "would leave: check the disk, then open the table again",
+                **self._not_durable.details,
+            )
+
+    def _sync_elsewhere(self, manifest: bytes) -> None:
+        """Make durable what the version shows in other folders of this machine.
+
+        What is not there cannot be: Lance wrote new files just now, and the others belong to
+        a table that this one was cloned from.
+        """
+        if not isinstance(self.store, LocalStore):
+            return
+        shown = shown_elsewhere(manifest)
+        for path in sorted(shown - self._durable_elsewhere):
+            if "://" not in path or path.startswith("file://"):
+                file = Path(path.removeprefix("file://")).absolute()
+                with suppress(NotFoundError, PermissionDeniedError, InvalidInputError):
+                    LocalStore(file.parent).sync([file.name])
+        self._durable_elsewhere = shown
 
     def drop(self, path: str) -> None:
         """Remove a staged manifest that nobody needs any more; best effort."""
@@ -216,22 +437,67 @@ class Versions:
             self.store.delete([path])
 
     def newest(self) -> dict[str, object]:
-        """Return the newest decided version, finished; an empty answer makes Lance list."""
+        """Return the newest decided version, finished; an empty answer makes Lance list.
+
+        Raises:
+            UnavailableError: a store gave no answer, or a disk that failed cannot be trusted.
+        """
+        self._check_durable()
         if not isinstance(self.arbiter, RecordedDecisions):
             return {"versions": []}
-        number = self.arbiter.newest(VERSIONS_SERIES)
-        return {"versions": [] if not number else [self.describe(number)["version"]]}
+        number = self._newest_recorded(self.arbiter)
+        if not number:
+            return {"versions": []}
+        try:
+            return {"versions": [self._describe_newest(number)["version"]]}
+        except NotFoundError as error:
+            if find_newest(self.store):
+                raise self._regressed(number) from error
+            raise
 
-    def newest_manifest(self) -> bytes | None:
+    def _describe_newest(self, number: int) -> dict[str, object]:
+        """Return the newest version; to a reader that may not copy it, the newest that is there.
+
+        Nobody was told that a version is committed before it and all below it are at their names.
+        """
+        try:
+            return self.describe(number)
+        except PermissionDeniedError:
+            for below in range(number - 1, max(0, number - 1 - MOST_UNFINISHED), -1):
+                if self._is_there(version_name(below)):
+                    return self.describe(below)
+            raise
+
+    def numbers(self) -> set[int]:
+        """Return the numbers of the versions that are there, or about to be."""
+        listed = (version_of(info.path) for info in self.store.list(VERSIONS_FOLDER))
+        found = {number for number in listed if number is not None}
+        if isinstance(self.arbiter, RecordedDecisions):
+            newest = self.arbiter.newest(VERSIONS_SERIES) or 0
+            beyond = max(found, default=newest - 1) + 1
+            found.update(range(max(1, beyond), newest + 1))
+        return found
+
+    def newest_manifest(self, known: Base | None = None) -> bytes | None:
         """Return the newest decided version's bytes, finished; None when Lance must look.
 
-        By listing, as Lance does: see `manifest_after`.
+        By listing, as Lance does: see `manifest_after`. The bytes of a `known` version are not
+        read again where the listing shows that they are the same: a table that was made anew
+        has other ones.
+
+        Raises:
+            UnavailableError: as for `newest`.
         """
+        self._check_durable()
         if isinstance(self.arbiter, RecordedDecisions):
             number = self._newest_recorded(self.arbiter)
-        else:
-            number = newest_version(self._version_files())
-        return self.arbiter.read(version_name(number)) if number else None
+            return self.arbiter.read(version_name(number)) if number else None
+        newest = find_newest_object(self.store)
+        if newest is None:
+            return None
+        if known is not None and known.version == newest.version and known.has_md5(newest.md5):
+            return known.manifest
+        return self.arbiter.read(version_name(newest.version))
 
     def manifest_after(self, known: int) -> bytes | None:
         """Return the bytes of the newest version that follows a known one without a gap.
@@ -241,6 +507,7 @@ class Versions:
         """
         if not known or not isinstance(self.store, LocalStore):
             return None
+        self._check_durable()
         root = self.store.root
         while os.path.exists(f"{root}/{version_name(known + 1).path}"):  # noqa: PTH110 - strings
             known += 1
@@ -250,16 +517,44 @@ class Versions:
             return None
 
     def _newest_recorded(self, arbiter: RecordedDecisions) -> int | None:
-        """Return the newest recorded version, unless there is one that no record tells of.
+        """Return the newest recorded version, once it is shown that nothing lies beyond it.
 
-        A stranger wrote that, or the commit store forgot it: nobody may claim its name anew.
+        Raises:
+            CommitStoreRegressedError: there is a version that the commit store forgot.
+            ForeignVersionError: there is a version that a stranger wrote.
         """
         number = arbiter.newest(VERSIONS_SERIES)
-        while number and self._is_there(version_name(number + 1)):
+        while self._is_beyond(number):
             before, number = number, arbiter.newest(VERSIONS_SERIES)
             if number == before:
-                return None
+                newest = find_newest(self.store)
+                if not newest or arbiter.read(version_name(newest)) is None:
+                    break  # gone again, or left by a stale handle: nobody decided it
+                before, number = number, arbiter.newest(VERSIONS_SERIES)
+                if number == before:
+                    raise self._regressed(number)
+        self._known = max(self._known, number or 0)
         return number
+
+    def _is_beyond(self, newest: int | None) -> bool:
+        """Tell whether a version is there although no record tells of it.
+
+        One look suffices where a newer record was never seen: versions come without a hole. A
+        handle's first look lists them, and so does one that is told less than before: a commit
+        store may have been set back to a version that has a tag, with its successors collected.
+        """
+        if newest is not None and 0 < self._known <= newest:
+            return self._is_there(version_name(newest + 1))
+        return (find_newest(self.store) or 0) > (newest or 0)
+
+    def _regressed(self, recorded: int | None) -> CommitStoreRegressedError:
+        return CommitStoreRegressedError(
+            "the table has other versions than its commit store knows: stop writing, see "
+            "docs/troubleshooting.md",
+            newest_recorded=recorded,
+            newest_in_store=find_newest(self.store),
+            location=self.location,
+        )
 
     def _is_there(self, name: Name) -> bool:
         try:
@@ -268,24 +563,42 @@ class Versions:
             return False
         return True
 
-    def _version_files(self) -> Sequence[str]:
-        if isinstance(self.store, LocalStore):
-            with suppress(OSError):
-                return os.listdir(self.store.root / VERSIONS_FOLDER)  # noqa: PTH208 - strings
-            return ()
-        return [posixpath.basename(info.path) for info in self.store.list(VERSIONS_FOLDER)]
-
     def describe(self, version: int) -> dict[str, object]:
         """Return one version, finished.
 
         Raises:
             NotFoundError: nobody decided it.
+            UnavailableError: as for `newest`.
         """
+        self._check_durable()
         name = version_name(version)
-        body = self.arbiter.read(name)
+        # Lance opens the object at the name: bytes that wait elsewhere are no answer to it.
+        if isinstance(self.arbiter, RecordedDecisions):
+            body = self.arbiter.read_finished(name)
+        else:
+            body = self.arbiter.read(name)
         if body is None:
             raise NotFoundError("no such version", version=version, location=self.location)
+        self._check_ours(name, body)
         return _answer(version, f"{_store_path(self.location)}/{name.path}", len(body))
+
+    def describe_place(self, version: int) -> dict[str, object]:
+        """Return where a version would be that nobody decided.
+
+        Lance looks there, finds nothing, and says so in its own words: a missing tag target,
+        the end of the history. An error would be a failure of the whole call to it.
+        """
+        return _answer(version, f"{_store_path(self.location)}/{version_name(version).path}", None)
+
+    def _check_ours(self, name: Name, body: bytes) -> None:
+        """Let Lance not take a version for made because it finds its own transaction there."""
+        if not self._unsure or isinstance(self.arbiter, RecordedDecisions):
+            return
+        token = read_config(body).get(TOKEN_KEY, "")
+        if token in self._unsure and find_overtaking(self.store, name, token) is not None:
+            raise CollectedError(
+                "this name was that of an old version: nobody builds on it", version=name.number
+            )
 
     def _check_kind(self, fields: Mapping[str, Any], version: int) -> None:
         if fields.get("branch") or version < 0:
@@ -301,12 +614,11 @@ class Versions:
             )
 
 
-def _entries(config: Mapping[str, str], txns: Sequence[Txn], version: int) -> dict[str, str | None]:
-    """Return what the ledger says once the transactions are in it."""
-    applied = [txn for txn in txns if is_applied(config, txn)]
-    if applied:
-        raise AlreadyAppliedError("in the table already", txns=applied, version=version - 1)
-    return record_txns(config, txns)
+def _oldest(read_version: int | None, begun_on: int | None) -> int | None:
+    """Return the version that a commit's files were begun on, as far as anything tells."""
+    if read_version is None or begun_on is None:
+        return read_version if begun_on is None else begun_on
+    return min(read_version, begun_on)
 
 
 def _begins(manifest: bytes) -> bool:
@@ -316,11 +628,16 @@ def _begins(manifest: bytes) -> bool:
 
 def address_of(uri: str | Path, store: ObjectStore) -> str:
     """Return the one spelling of a table's address: no link, no `..`, no slash at the end."""
-    return str(store.root) if isinstance(store, LocalStore) else str(uri).rstrip("/")
+    if isinstance(store, SupportsLanceAddress):
+        return store.lance_address
+    return str(uri).rstrip("/")
 
 
-def _answer(version: int, path: str, size: int) -> dict[str, object]:
-    return {"version": {"version": version, "manifest_path": path, "manifest_size": size}}
+def _answer(version: int, path: str, size: int | None) -> dict[str, object]:
+    described: dict[str, object] = {"version": version, "manifest_path": path}
+    if size is not None:
+        described["manifest_size"] = size
+    return {"version": described}
 
 
 def _store_path(location: str) -> str:

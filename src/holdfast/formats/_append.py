@@ -9,6 +9,7 @@ not know, and one that another release of Lance wrote; those are left to Lance i
 from __future__ import annotations
 
 import functools
+import hashlib
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from holdfast.errors import CorruptError
+from holdfast.formats._log_entry import LogEntry, read_log_entry
+from holdfast.formats._manifest import Head
 from holdfast.formats._protobuf import (
     BROKEN,
     FOOTER,
@@ -85,6 +88,7 @@ class AppendTransaction:
 
     def __init__(self, read_version: int, token: str, added: Sequence[FragmentEntry]) -> None:
         self.added = tuple(added)
+        self.read_version = read_version
         identity = uuid.UUID(hex=token.removeprefix("hf-"), version=4)
         self.file = f"{read_version}-{identity}.txn"
         message: Any = _classes()["Transaction"](uuid=str(identity))
@@ -97,6 +101,11 @@ class AppendTransaction:
     def path(self) -> str:
         """Return where its file goes."""
         return transaction_path(self.file)
+
+    @property
+    def files(self) -> list[str]:
+        """Return the data files that it adds, as paths in the table."""
+        return [f"data/{file.path}" for entry in self.added for file in entry.files]
 
 
 class Base:
@@ -113,7 +122,7 @@ class Base:
         Raises:
             CorruptError: these bytes are no manifest.
         """
-        self._manifest = manifest
+        self.manifest = manifest
         start = main_section(manifest)
         self._release = release
         self._message: Any  # its class is made at run time
@@ -128,6 +137,10 @@ class Base:
         """Return the version."""
         return int(self._message.version)
 
+    def has_md5(self, digest: str | None) -> bool:
+        """Tell whether this is the MD5 of these bytes, as object stores report it."""
+        return digest == hashlib.md5(self.manifest, usedforsecurity=False).hexdigest()
+
     @property
     def shape(self) -> Shape:
         """Return what rows must have been written for to be appended here."""
@@ -135,6 +148,17 @@ class Base:
         return Shape(
             tuple(message.fields), tuple(sorted(message.schema_metadata)), message.data_format
         )
+
+    @property
+    def log_entry(self) -> LogEntry | None:
+        """Return the entry of the table's log; None when it has none."""
+        has = self._message.HasField("index_section")
+        return read_log_entry(self.manifest) if has else None
+
+    @property
+    def has_key(self) -> bool:
+        """Tell whether a column is marked as one of the primary key, in any way."""
+        return Head(self.manifest).has_key
 
     @property
     def is_plain(self) -> bool:
@@ -191,7 +215,7 @@ class Base:
             made.writer_feature_flags |= _FLAG_TABLE_CONFIG
         before = indexes + LENGTH.pack(len(transaction.body)) + transaction.body
         body = made.SerializeToString(deterministic=True)
-        _, major, minor, magic = FOOTER.unpack(self._manifest[-FOOTER.size :])
+        _, major, minor, magic = FOOTER.unpack(self.manifest[-FOOTER.size :])
         footer = FOOTER.pack(len(before), major, minor, magic)
         return before + LENGTH.pack(len(body)) + bytes(body) + footer
 
@@ -200,8 +224,8 @@ class Base:
         if not self._message.HasField("index_section"):
             return b""
         start = self._message.index_section
-        (length,) = LENGTH.unpack_from(self._manifest, start)
-        return self._manifest[start : start + LENGTH.size + length]
+        (length,) = LENGTH.unpack_from(self.manifest, start)
+        return self.manifest[start : start + LENGTH.size + length]
 
 
 # Any: the classes of messages are made at run time.

@@ -7,6 +7,7 @@ highest down with the sign turned over, text with its zero bytes escaped and two
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 
 from holdfast.errors import InvalidInputError
 from holdfast.formats._bloom import Hashes, hash_numbers, hash_rows
+from holdfast.formats._content import parts_of
 from holdfast.formats._ragged import (
     Ragged,
     as_array,
@@ -29,7 +31,11 @@ from holdfast.formats._ragged import (
 PRIMARY_KEY = b"lance-schema:unenforced-primary-key"
 """The field metadata that marks a key column."""
 
-_POSITION = b"lance-schema:unenforced-primary-key:position"
+KEY_POSITION = b"lance-schema:unenforced-primary-key:position"
+"""The field metadata that gives a key column its place, from 1 on; it marks one by itself, too."""
+
+_YES = {b"true", b"1", b"yes", b"on"}
+_NUMBER = re.compile(rb"\+?[0-9]{1,10}")
 _NUMBERS = (
     pa.types.is_integer,
     pa.types.is_boolean,
@@ -43,22 +49,67 @@ _TEXTS = (
 
 
 def key_columns(schema: pa.Schema) -> tuple[str, ...]:
-    """Return the columns of the primary key in their order; none for an append-only table."""
+    """Return the columns of the primary key in their order; none for an append-only table.
+
+    Those with a position come first, by it; then those without, as the schema has them.
+    """
     marked = []
     for index, field in enumerate(schema):
-        metadata = field.metadata or {}
-        if metadata.get(PRIMARY_KEY, b"").lower() in {b"true", b"1", b"yes"}:
-            place = int(metadata.get(_POSITION, b"0") or 0)
+        place = _key_place(field)
+        if place is not None:
             marked.append((place == 0, place, index, field.name))
     return tuple(name for *_, name in sorted(marked))
+
+
+def _key_place(field: pa.Field) -> int | None:
+    """Return the position of a key column, 0 for one without; None for any other column."""
+    metadata = field.metadata or {}
+    place = metadata.get(KEY_POSITION, b"")
+    if _NUMBER.fullmatch(place) and int(place) < 1 << 32:
+        return int(place)
+    return 0 if metadata.get(PRIMARY_KEY, b"").lower() in _YES else None
+
+
+def mark_key(schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:
+    """Return a schema whose primary key are these columns, in this order; they are never null.
+
+    Raises:
+        InvalidInputError: a column is not there or named twice, or the schema marks others.
+    """
+    if len(set(keys)) != len(keys):
+        raise InvalidInputError("the primary key names a column twice", key=", ".join(keys))
+    if keys and not set(key_columns(schema)) <= set(keys):
+        raise InvalidInputError(
+            "the schema marks another primary key than the one that is given",
+            key=", ".join(keys),
+            marked=", ".join(key_columns(schema)),
+        )
+    for place, name in enumerate(keys, 1):
+        if name not in schema.names:
+            raise InvalidInputError("the primary key names a column that is not there", key=name)
+        index = schema.get_field_index(name)
+        field = schema.field(index)
+        metadata = {k: v for k, v in (field.metadata or {}).items() if k != KEY_POSITION}
+        metadata[PRIMARY_KEY] = b"true"
+        if len(keys) > 1:
+            metadata[KEY_POSITION] = b"%d" % place
+        schema = schema.set(index, field.with_nullable(nullable=False).with_metadata(metadata))
+    return schema
 
 
 def check_key_types(schema: pa.Schema, keys: Sequence[str]) -> None:
     """Refuse key columns that Lance's log cannot hold.
 
     Raises:
-        InvalidInputError: a key column is no integer, boolean, text or binary.
+        InvalidInputError: a key column is no integer, boolean, text or binary, or is a field
+            inside another column.
     """
+    for field in schema:
+        if any(_marks_inside(part) for part in parts_of(field.type)):
+            raise InvalidInputError(
+                "a field inside a column is marked as key: write this table by append instead",
+                column=field.name,
+            )
     for name in keys:
         kind = schema.field(name).type
         if not any(fits(kind) for fits in (*_NUMBERS, *_TEXTS)):
@@ -68,6 +119,11 @@ def check_key_types(schema: pa.Schema, keys: Sequence[str]) -> None:
                 column=name,
                 type=str(kind),
             )
+
+
+def _marks_inside(field: pa.Field) -> bool:
+    inside = any(_marks_inside(part) for part in parts_of(field.type))
+    return _key_place(field) is not None or inside
 
 
 def key_values(columns: Sequence[pa.Array]) -> pa.Array:

@@ -26,6 +26,9 @@ from holdfast.formats._protobuf import (
 MEM_WAL_INDEX = "__lance_mem_wal"
 """The name of the index entry that makes a table one with a log."""
 
+LOG_ID_KEY = "holdfast.log"
+"""The writer default in the log's entry, and the config entry, that hold the log's id."""
+
 _Made: TypeAlias = Any  # a message of a class that is made at run time
 
 DETAILS_TYPE = "/lance.table.MemWalIndexDetails"
@@ -107,6 +110,7 @@ class MemWalDetails:
         compacted: by shard id, the newest generation that is merged into the base.
         index_catchup: by index name, the same for what that index covers.
         writer_defaults: recorded settings of writers, in Lance's names.
+        log_id: Holdfast's id of the log, kept among the settings; see `formats._log_entry`.
     """
 
     num_shards: int = 0
@@ -116,6 +120,7 @@ class MemWalDetails:
     compacted: Mapping[str, int] = field(default_factory=dict)
     index_catchup: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     writer_defaults: Mapping[str, str] = field(default_factory=dict)
+    log_id: str | None = field(default=None, compare=False)
 
 
 def decode_details(body: bytes) -> MemWalDetails:
@@ -127,6 +132,7 @@ def decode_details(body: bytes) -> MemWalDetails:
     message: _Made = _classes()["Details"]()
     try:
         message.ParseFromString(body)
+        defaults = dict(message.defaults)
         return MemWalDetails(
             num_shards=message.num_shards,
             sharding_specs=tuple(_spec_of(spec) for spec in message.specs),
@@ -134,7 +140,8 @@ def decode_details(body: bytes) -> MemWalDetails:
             maintain_all_indexes=message.all,
             compacted=_generations(message.compacted),
             index_catchup={one.index: _generations(one.generations) for one in message.catchup},
-            writer_defaults=dict(message.defaults),
+            log_id=defaults.pop(LOG_ID_KEY, None),
+            writer_defaults=defaults,
         )
     except BROKEN as error:
         raise CorruptError("the details of the table's log cannot be read") from error
@@ -160,6 +167,8 @@ def encode_details(details: MemWalDetails) -> bytes:
     for index, generations in details.index_catchup.items():
         _add_generations(message.catchup.add(index=index).generations, generations)
     message.defaults.update(details.writer_defaults)
+    if details.log_id is not None:
+        message.defaults[LOG_ID_KEY] = details.log_id
     message.all = details.maintain_all_indexes
     body: bytes = message.SerializeToString(deterministic=True)
     return body

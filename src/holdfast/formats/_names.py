@@ -1,8 +1,8 @@
 """Every object name and path on storage is built or checked here.
 
 A path is relative to its table: segments of letters, digits and `. _ - = +`, each beginning
-with a letter, a digit or `_`. So `..`, absolute paths, percent-encoding, control characters and
-look-alike letters never reach a store.
+with a letter, a digit or `_`, or with a dot before one of these. So `..`, absolute paths,
+percent-encoding, control characters and look-alike letters never reach a store.
 
 A `Name` is a path that is decided once, with its place in a series of such paths.
 """
@@ -27,10 +27,22 @@ TEMPORARY_FOLDER = f"{HOME}/temporary"
 PROBE_FOLDER = f"{HOME}/probe"
 BOUNDARY_FOLDER = f"{HOME}/boundary"
 
+TABLE_SUFFIX = ".lance"
+"""The end of a table's folder below the root of a namespace."""
+NAMESPACE_MARKER = "_namespace"
+"""The object that keeps a namespace without tables in being."""
+UPKEEP_LEASE_PATH = f"{HOME}/upkeep-lease.json"
+"""Below the root of served tables: who looks after them, and until when."""
+LOG_OWNER_PATH = f"{HOME}/log-owner.json"
+"""In a table: which server takes rows for its log, and until when."""
+
 MAX_NUMBER = 2**63 - 1
 _U64_MAX = 2**64 - 1
 _MAX_PATH_CHARS = 350
-_PART = "[A-Za-z0-9_][A-Za-z0-9._=+-]{0,254}"
+_FOLDERS = frozenset(
+    ("data", "_versions", "_transactions", "_deletions", "_indices", "_mem_wal", "_refs", "tree")
+) | {HOME}
+_PART = "[.]?[A-Za-z0-9_][A-Za-z0-9._=+-]{0,254}"
 _SEGMENT = re.compile(_PART)
 _PATH = re.compile(f"{_PART}(?:/{_PART})*")
 _VERSION = re.compile(r"_versions/([0-9]{20})\.manifest")
@@ -55,10 +67,22 @@ def check_path(path: str) -> str:
     bad = next(part for part in path.split("/") if not _SEGMENT.fullmatch(part))
     raise InvalidInputError(
         "an object path is made of letters, digits and . _ - = + between slashes, "
-        "each part beginning with a letter, a digit or _",
+        "each part beginning with a letter, a digit or _, or with a dot before one of these",
         part=repr(bad[:80]),
         path=repr(path[:120]),
     )
+
+
+def is_path(path: str) -> bool:
+    """Tell whether a listed object has a name that Holdfast can speak of; others pass it over."""
+    return len(path) <= _MAX_PATH_CHARS and _PATH.fullmatch(path) is not None
+
+
+def belongs_to_table(path: str) -> bool:
+    """Tell whether Lance or Holdfast gives objects of a table such a name, as far as it shows."""
+    folder, slash, rest = path.partition("/")
+    file = rest.rpartition("/")[2]
+    return is_path(path) and bool(slash) and folder in _FOLDERS and not file.startswith(".")
 
 
 def check_name(name: str, what: str = "a name") -> str:
@@ -168,6 +192,11 @@ def version_of(path: str) -> int | None:
     match = _VERSION.fullmatch(path)
     version = -1 if match is None else _U64_MAX - int(match[1])
     return version if version >= 0 else None
+
+
+def is_left_by_lance(path: str) -> bool:
+    """Tell whether Lance was writing this local file when it was killed; it has no name yet."""
+    return path.rpartition("/")[2].startswith(".tmp")
 
 
 def is_staged_manifest(path: str) -> bool:

@@ -3,6 +3,10 @@
 It names the table by a random id and the commit store by *its* random id, never by an
 address: one bucket may have two endpoints, one database two host names. The location and
 the URL (without credentials) are kept to find and to explain.
+
+`v` is the number of the format in which the whole table is written: what Holdfast keeps in
+its folder, in the config of its versions, in its logs and in the commit store. Whoever opens
+a table must know it. A change that an older Holdfast would misread or undo raises the number.
 """
 
 from __future__ import annotations
@@ -11,9 +15,10 @@ import json
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from holdfast.errors import CorruptError
+from holdfast.errors import CorruptError, UpgradeError
 
-_FORMAT = 1
+FORMAT = 1
+"""The newest format of a table that this Holdfast reads and writes."""
 
 
 class ArbiterKind(StrEnum):
@@ -36,19 +41,25 @@ class Pin:
 
 def encode_pin(pin: Pin) -> bytes:
     """Return the bytes of a pin; equal pins give equal bytes."""
-    return json.dumps({"v": _FORMAT, **asdict(pin)}, indent=1, sort_keys=True).encode()
+    return json.dumps({"v": FORMAT, **asdict(pin)}, indent=1, sort_keys=True).encode()
 
 
 def decode_pin(body: bytes) -> Pin:
     """Return the pin behind its bytes.
 
     Raises:
-        CorruptError: they are not a pin of a known format.
+        UpgradeError: a newer Holdfast wrote the table.
+        CorruptError: they are no pin.
     """
     try:
         fields = json.loads(body)
-        if fields.pop("v") != _FORMAT:
-            raise CorruptError("a pin of a newer format: upgrade Holdfast")
+        number = fields.pop("v")
+        if isinstance(number, int) and number > FORMAT:
+            raise UpgradeError(
+                "this table was written by a newer Holdfast: upgrade", format=number, known=FORMAT
+            )
+        if number != FORMAT or isinstance(number, bool):
+            raise CorruptError("the table's pin cannot be read", format=repr(number)[:40])
         pin = Pin(**{**fields, "arbiter": ArbiterKind(fields["arbiter"])})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptError("the table's pin cannot be read") from error

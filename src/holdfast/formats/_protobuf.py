@@ -1,7 +1,8 @@
 """Message classes for the few fields that Holdfast reads of Lance's protobuf files.
 
 A message is described by a table of (name, number, type): `*` repeats (numbers packed, as
-Lance writes them), `<M` is another message of the table, `{}` a map from strings to strings.
+Lance writes them), `<M` is another message of the table, `{}` a map from strings to strings,
+`{bytes}` one to bytes.
 Fields that are not described pass through the protobuf runtime untouched.
 
 Lance's files hold such messages as sections: a 32-bit length, then the bytes. A file ends
@@ -90,8 +91,10 @@ def _set_type(
     made: descriptor_pb2.FieldDescriptorProto,
     kind: str,
 ) -> None:
-    if kind == "{}":
-        _add_map(package, message, made)
+    if kind.startswith("{"):
+        _add_map(
+            package, message, made, _FIELD.TYPE_BYTES if "bytes" in kind else _FIELD.TYPE_STRING
+        )
     elif kind.startswith("<"):
         made.type = _FIELD.TYPE_MESSAGE
         made.type_name = f".{package}.{kind[1:]}"
@@ -103,13 +106,14 @@ def _add_map(
     package: str,
     message: descriptor_pb2.DescriptorProto,
     made: descriptor_pb2.FieldDescriptorProto,
+    values: descriptor_pb2.FieldDescriptorProto.Type.ValueType,
 ) -> None:
-    """Describe `map<string, string>`, which protobuf spells as repeated entries."""
+    """Describe a map from strings, which protobuf spells as repeated entries."""
     entry = message.nested_type.add(name=f"{made.name.title()}Entry")
     entry.options.map_entry = True
     for number, label in enumerate(("key", "value"), 1):
         part = entry.field.add(name=label, number=number)
-        part.type = _FIELD.TYPE_STRING
+        part.type = _FIELD.TYPE_STRING if label == "key" else values
         part.label = _FIELD.LABEL_OPTIONAL
     made.type = _FIELD.TYPE_MESSAGE
     made.type_name = f".{package}.{message.name}.{entry.name}"

@@ -19,7 +19,7 @@ import json
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from holdfast.errors import CorruptError
+from holdfast.errors import CorruptError, HoldfastError, UpgradeError
 from holdfast.formats._names import check_path, staged_path
 
 _FORMAT = 1
@@ -98,17 +98,26 @@ def encode_record(record: Record) -> bytes:
     return _ENCODER.encode(head).encode() + b"\n" + (record.body or b"")
 
 
+def _unknown_format(number: object) -> HoldfastError:
+    if isinstance(number, int) and number > _FORMAT:
+        return UpgradeError(
+            "a newer Holdfast wrote this table: upgrade", format=number, known=_FORMAT
+        )
+    return CorruptError("a commit store record cannot be read", format=repr(number)[:40])
+
+
 def decode_record(value: bytes) -> Record:
     """Return the record behind its bytes.
 
     Raises:
-        CorruptError: they are not a record of a known format.
+        UpgradeError: a newer Holdfast made it.
+        CorruptError: they are no record.
     """
     line, _, body = bytes(value).partition(b"\n")
     try:
         head = json.loads(line)
         if head["v"] != _FORMAT:
-            raise CorruptError("a record of a newer format: upgrade Holdfast", format=head["v"])
+            raise _unknown_format(head["v"])
         state = RecordState(head["state"])
         record = Record(
             token=str(head["token"]),

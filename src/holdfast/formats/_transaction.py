@@ -28,6 +28,7 @@ from holdfast.formats._protobuf import (
 
 TRANSACTIONS_FOLDER = "_transactions"
 DATA_FOLDER = "data"
+DELETIONS_FOLDER = "_deletions"
 
 Made: TypeAlias = Any
 """A message whose class is made at run time."""

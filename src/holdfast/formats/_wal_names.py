@@ -14,7 +14,7 @@ import re
 from enum import StrEnum
 
 from holdfast.errors import InvalidInputError
-from holdfast.formats._names import HOME, Name, check_path, check_shard_id
+from holdfast.formats._names import HOME, Name, check_path, check_shard_id, version_of
 
 MEM_WAL_FOLDER = "_mem_wal"
 _BOUNDARIES = f"{HOME}/boundary"
@@ -86,6 +86,12 @@ def shard_version_of(path: str) -> int | None:
 def version_hint_path(shard_id: str) -> str:
     """Return where stock Lance keeps a guess at the newest version."""
     return f"{shard_manifest_folder(shard_id)}/version_hint.json"
+
+
+def number_of(path: str) -> int | None:
+    """Return the number of a version, shard manifest or log entry; None for any other path."""
+    numbers = (find(path) for find in (version_of, position_of, shard_version_of))
+    return next((number for number in numbers if number is not None), None)
 
 
 def boundary_folder(shard_id: str) -> str:

@@ -20,11 +20,11 @@ from holdfast.commits._opening import opened
 from holdfast.commits._operation import AlreadyAppliedError, Operation
 from holdfast.commits._versions import Versions
 from holdfast.errors import ConflictError, CorruptError, NotFoundError
-from holdfast.formats import Plan, is_applied
+from holdfast.formats import Plan
 from holdfast.index._finalize import Complete
 from holdfast.index._plan import same_properties
 from holdfast.index._segments import Segment, field_of, ids_of, properties_of, segments_of
-from holdfast.txn import FreeTxn
+from holdfast.txn import OwnTxn
 
 _TRIES = 20
 
@@ -40,7 +40,7 @@ class TableCommits:
         """Return the newest version if the index was committed and replaced since."""
         operation, table = self._open(plan)
         with operation.settled():
-            if not is_applied(table.config(), _txn_of(plan)) or self._is_shown(table, plan):
+            if not self._was_made(table, plan) or self._is_shown(table, plan):
                 return None
             return int(table.version)
 
@@ -48,7 +48,7 @@ class TableCommits:
         """Tell whether the index is, or was, in the table."""
         operation, table = self._open(plan)
         with operation.settled():
-            return is_applied(table.config(), _txn_of(plan)) or self._is_shown(table, plan)
+            return self._was_made(table, plan) or self._is_shown(table, plan)
 
     def commit(self, complete: Complete) -> tuple[int, bool]:
         """Commit once; return the version and whether this call made it.
@@ -71,7 +71,7 @@ class TableCommits:
         operation, table = self._open(plan)
         try:
             with operation.settled():
-                if is_applied(table.config(), _txn_of(plan)) or self._is_shown(table, plan):
+                if self._was_made(table, plan) or self._is_shown(table, plan):
                     return int(table.version), False
                 coverage = self._coverage(table, plan)
                 removed = self._replaced(table, plan, coverage)
@@ -87,10 +87,13 @@ class TableCommits:
         return int(operation.version or 0), True
 
     def _open(self, plan: Plan) -> tuple[Operation, lance.LanceDataset]:
-        operation = Operation(self._versions, self._options, [_txn_of(plan)])
+        operation = Operation(self._versions, self._options, [_txn_of(plan)], begun_on=plan.version)
         hook: Any = operation  # Any: Lance wants a namespace and gets one by its methods
         with operation.settled():
             return operation, opened(hook)
+
+    def _was_made(self, table: lance.LanceDataset, plan: Plan) -> bool:
+        return self._versions.ledger.holds(table.config(), _txn_of(plan))
 
     def _is_shown(self, table: lance.LanceDataset, plan: Plan) -> bool:
         return any(one.id == plan.build_id for one in segments_of(table, plan.name))
@@ -168,8 +171,8 @@ def _final(message: str, **details: object) -> ConflictError:
     return ConflictError(message, **details, final=True)
 
 
-def _txn_of(plan: Plan) -> FreeTxn:
-    return FreeTxn(f"index {plan.build_id}")
+def _txn_of(plan: Plan) -> OwnTxn:
+    return OwnTxn(f"index {plan.build_id}")
 
 
 def _files_of(fragments: Iterable[Any], fields: set[int]) -> dict[int, str]:

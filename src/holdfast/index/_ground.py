@@ -17,7 +17,7 @@ from holdfast.arbiter._decision import Attempts
 from holdfast.errors import CorruptError, HoldfastError, NotFoundError, UnavailableError
 from holdfast.events import EventKind, emit
 from holdfast.formats import Name
-from holdfast.storage import LocalStore, ObjectInfo, ObjectStore
+from holdfast.storage import ObjectInfo, ObjectStore, SupportsSync
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ class Ground:
 
     def make_durable(self, paths: Iterable[str]) -> None:
         """Fsync what Lance wrote to a local disk; other stores keep what they took."""
-        if isinstance(self.store, LocalStore):
+        if isinstance(self.store, SupportsSync):
             self.store.sync(paths)
 
     def remove(self, paths: Iterable[str]) -> bool:

@@ -15,6 +15,7 @@ from holdfast.commits._operation import Operation
 from holdfast.commits._versions import Versions
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.formats import BuildRecord, Part, index_id
+from holdfast.formats._vacuum_mark import read_mark
 from holdfast.index._builds import BuildInfo, describe, open_records, pack, start
 from holdfast.index._commit import TableCommits
 from holdfast.index._existing import Fate, fate_of
@@ -344,12 +345,14 @@ class Indexes:
         live = set(live_fragments(table))
         found = description_of(table, name)
         covered = set() if found is None else found.fragments
+        floor = read_mark(table.config()).floor  # an older build cannot be committed any more
         for record in open_records(self._ground):
             wanted = record.name == name and record.column == column
             alike = same_properties(record.properties or {}, properties)
             own = {fragment for task in record.tasks for fragment in task}
             fits = own <= live and set(record.kept_fragments) <= covered
             fresh = not kept or bool(own - covered)
+            fresh = fresh and record.version >= floor
             if wanted and alike and fits and fresh and self._is_readable(record.version):
                 start(self._ground, record)  # the same bytes again: now it is young for vacuum
                 return record

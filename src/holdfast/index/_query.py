@@ -63,6 +63,14 @@ def parse_query(text: str, column: str) -> FullTextQuery:
     return found
 
 
+def is_plain(query: object) -> bool:
+    """Tell whether a query asks for words, spelled as they are, of one column.
+
+    A text without quotes and tildes does. What is inside of a query object nobody can see.
+    """
+    return isinstance(query, str) and not set(query) & {'"', "~"}
+
+
 class _Parser:
     def __init__(self, text: str, column: str) -> None:
         self._text = text

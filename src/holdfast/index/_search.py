@@ -11,7 +11,8 @@ from lance.query import FullTextQuery
 
 from holdfast.commits._lance import translated
 from holdfast.errors import InvalidInputError
-from holdfast.index._query import parse_query
+from holdfast.index._query import is_plain, parse_query
+from holdfast.read._ranked import full_text
 
 SCORE = "_score"
 
@@ -25,9 +26,13 @@ def search(
     limit: int | None,
     columns: Sequence[str] | None,
     filter: str | None,  # noqa: A002 - pylance's word
-    with_row_id: bool = False,
 ) -> pa.Table:
-    """Return the best rows with their `_score`, highest first."""
+    """Return the best rows with their `_score`, highest first; also those not indexed yet.
+
+    Raises:
+        InvalidInputError: no such column, no full-text index on it, a malformed query, filter
+            or limit.
+    """
     if limit is not None and limit < 1:
         raise InvalidInputError("a limit is at least 1", limit=limit)
     if column not in table.schema.names and "." not in column:
@@ -41,14 +46,7 @@ def search(
     parsed: Any = parse_query(query, column) if isinstance(query, str) else query
     if not isinstance(parsed, FullTextQuery):
         raise InvalidInputError("a query is a text or an object of lance.query")
-    if SCORE not in wanted:
-        wanted.append(SCORE)
+    names = [name for name in wanted if name != SCORE]
     with translated(location):
-        return table.to_table(
-            columns=wanted,
-            full_text_query=parsed,
-            limit=limit,
-            filter=filter,
-            prefilter=True,
-            with_row_id=with_row_id,
-        )
+        asked = full_text(table, column, parsed, filter=filter, plain=is_plain(query))
+        return asked.of_base(table, names, limit).select([*names, SCORE])

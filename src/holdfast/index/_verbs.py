@@ -18,7 +18,7 @@ from holdfast.index._builds import BuildInfo
 from holdfast.index._ground import Ground
 from holdfast.index._indexes import Indexes
 from holdfast.index._progress import Watch
-from holdfast.index._query import parse_query
+from holdfast.index._query import is_plain, parse_query
 from holdfast.index._results import IndexInfo, IndexResult
 from holdfast.index._search import search
 from holdfast.read._ranked import search as search_view
@@ -149,8 +149,9 @@ class IndexVerbs(ABC):
     ) -> pa.Table:
         """Return the rows that match best, with their `_score`, highest first.
 
-        Rows in logs and SSTables are found, too. Each level scores its own rows: how rare a
-        word is, is counted where the row is.
+        Rows in logs and SSTables, and those that the index does not cover yet, are found by
+        the same rules: they are indexed in memory, as the table's index says now. Each level
+        scores its own rows: how rare a word is, is counted where the row is.
 
         Args:
             column: where to look.
@@ -183,7 +184,15 @@ class IndexVerbs(ABC):
             if not view.levels:
                 return of_base(view.base)
             parsed = parse_query(query, column) if isinstance(query, str) else query
-            return search_view(view, column, parsed, limit, columns=columns, filter=filter)
+            return search_view(
+                view,
+                column,
+                parsed,
+                limit,
+                columns=columns,
+                filter=filter,
+                plain=is_plain(query),
+            )
 
         if version is not None:
             return of_base(self.dataset(version))

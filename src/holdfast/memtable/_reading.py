@@ -81,8 +81,12 @@ class Reading:
         self._indexes = {(one.kind, one.column): one for one in indexes}
         self._storage_version = storage_version
         self._buffer_rows = buffer_rows
-        self._texts: dict[tuple[int, str], TextIndex] = {}
+        self._texts: dict[tuple[int, str, str], TextIndex] = {}
         self._filters: dict[int, Filtered] = {}
+
+    def use(self, indexes: Sequence[IndexConfig]) -> None:
+        """Search columns as these indexes say; others as before."""
+        self._indexes = {**self._indexes, **{(one.kind, one.column): one for one in indexes}}
 
     def lookup(
         self, tables: Sequence[MemTable], keys: pa.Table, columns: Sequence[str] | None
@@ -107,7 +111,7 @@ class Reading:
                 places.append(open_[hit])
                 open_ = open_[~hit]
         if not pieces:
-            return self._columns.empty_table().select(chosen)
+            return self._empty().select(chosen)
         found = pa.concat_tables(pieces)
         if len(pieces) > 1:
             found = found.take(pa.array(np.argsort(np.concatenate(places), kind="stable")))
@@ -130,7 +134,7 @@ class Reading:
         _check_limit(limit)
         found = [self._filtered(live, condition) for live in self._live(tables)]
         self._forget(tables)
-        rows = pa.concat_tables(found) if found else self._columns.empty_table()
+        rows = pa.concat_tables(found) if found else self._empty()
         return self._shown(rows if limit is None else rows.slice(0, limit), chosen)
 
     def search(
@@ -151,7 +155,7 @@ class Reading:
         kind = self._columns.field(self._chosen([column])[0]).type
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             raise InvalidInputError("search needs a column of text", column=column, type=str(kind))
-        found = [self._columns.empty_table().append_column(SCORE, pa.array([], pa.float32()))]
+        found = [self._empty().append_column(SCORE, pa.array([], pa.float32()))]
         for live in self._live(tables):
             numbers, scores = self._text(live.table, column).search(live.snapshot.rows, query)
             kept = live.mask[numbers]
@@ -186,7 +190,7 @@ class Reading:
             metric = "l2" if known is None else str(known.settings.get("metric", "l2"))
         rows = pa.concat_tables(
             [
-                self._columns.empty_table(),
+                self._empty(),
                 *(self._filtered(live, condition) for live in self._live(tables)),
             ]
         )
@@ -196,6 +200,9 @@ class Reading:
         found = rows.take(pa.array(order))
         found = found.append_column(DISTANCE, pa.array(measured[order], pa.float32()))
         return _with_extra(found, chosen, DISTANCE)
+
+    def _empty(self) -> pa.Table:
+        return pa.Table.from_batches([], self._columns)  # `empty_table` knows no extension types
 
     def _live(self, tables: Sequence[MemTable]) -> list[Live]:
         """Return what is there, table by table; a newer table's keys hide older rows."""
@@ -231,7 +238,7 @@ class Reading:
         known = self._indexes.get(("text", column))
         settings = {} if known is None else known.settings
         return self._texts.setdefault(
-            (table.serial, column),
+            (table.serial, column, repr(sorted(settings.items(), key=repr))),
             TextIndex(column, settings, self._storage_version, self._buffer_rows),
         )
 

@@ -1,7 +1,8 @@
 """Text search in a MemTable: Lance's own full-text index, over an in-memory dataset.
 
 The dataset grows with the MemTable. Rows that came after the index was built are searched
-without it, until there are many; then they are indexed too.
+without it, until there are many; then they are indexed too. Without it Lance finds plain
+words only, so for any other query they are indexed first.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class TextIndex:
             query: words, or one of Lance's query objects.
         """
         with self._lock, translated("search"):
-            dataset = self._up_to_date(rows)
+            dataset = self._up_to_date(rows, every=not isinstance(query, str))
         if dataset is None:
             return np.zeros(0, np.int64), np.zeros(0, np.float32)
         asked: Any = (
@@ -73,7 +74,8 @@ class TextIndex:
         there = numbers < rows.num_rows
         return numbers[there], scores[there]
 
-    def _up_to_date(self, rows: pa.Table) -> lance.LanceDataset | None:
+    def _up_to_date(self, rows: pa.Table, *, every: bool) -> lance.LanceDataset | None:
+        """Return the dataset with all rows, and an index over most of them, or over every one."""
         if rows.num_rows > self._rows:
             new = rows.select([self._column]).slice(self._rows)
             if self._dataset is None:
@@ -83,9 +85,8 @@ class TextIndex:
                     numbered(new, self._rows), self._dataset, mode="append"
                 )
             self._rows = rows.num_rows
-        if self._dataset is not None and self._rows - self._indexed > self._buffer_rows * bool(
-            self._indexed
-        ):
+        may_wait = 0 if every or not self._indexed else self._buffer_rows
+        if self._dataset is not None and self._rows - self._indexed > may_wait:
             self._dataset.create_scalar_index(
                 self._column, "INVERTED", name=_INDEX, replace=True, **self._settings
             )

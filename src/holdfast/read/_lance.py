@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import lance
 import pyarrow as pa
 
-from holdfast.commits._lance import meaning_of
-from holdfast.errors import HoldfastError, NotFoundError
+from holdfast.commits._lance import is_foreign, meaning_of
+from holdfast.errors import NotFoundError
 
 Dataset: TypeAlias = Any  # lance.LanceDataset, whose types are too narrow for what it takes
 
@@ -28,9 +28,9 @@ def reading(location: str) -> Iterator[None]:
     """Raise what an error of Lance means; a file that is gone is a `NotFoundError`."""
     try:
         yield
-    except HoldfastError:
-        raise
-    except (OSError, ValueError, TypeError, RuntimeError) as error:
+    except BaseException as error:
+        if not is_foreign(error):
+            raise
         text = str(error)
         if _GONE.search(text) and not _OUR_FAULT.search(text):
             raise NotFoundError(

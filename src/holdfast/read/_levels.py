@@ -1,12 +1,13 @@
 """Levels: rows newer than the base table, from a log or an SSTable, in the base table's columns.
 
-Columns are paired by id, as Lance does it: a column that was renamed keeps its rows, one that
-was dropped and made anew does not get the old ones, one that is missing is null.
+Columns, and fields inside them, are paired by id, as Lance does it: one that was renamed keeps
+its rows, one that was dropped and made anew does not get the old ones, one that is missing is
+null.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import CorruptError
-from holdfast.formats._entry import FIELD_ID, Entry
+from holdfast.formats._entry import Entry
+from holdfast.formats._fields import Field, arrow_field, counterpart, fit_column, lance_fields
 from holdfast.formats._keys import key_columns, key_values
 from holdfast.formats._sstable import TOMBSTONE
 from holdfast.read._key_index import KeyIndex
 from holdfast.read._lance import Dataset, in_memory
 from holdfast.read._newest import Mask
-from holdfast.shard._rows import cast_column
 
 ADDRESS = "_rowaddr"
 _OFFSET = np.uint64(0xFFFFFFFF)
@@ -35,20 +36,20 @@ class Columns:
 
     Attributes:
         schema: the columns.
-        ids: the id of each, by name.
+        fields: the columns with their ids, at every depth.
         keys: those of the primary key; none for an append-only table.
     """
 
     schema: pa.Schema
-    ids: Mapping[str, int]
+    fields: tuple[Field, ...]
     keys: tuple[str, ...]
 
     @classmethod
     def of(cls, dataset: Dataset) -> Columns:
         """Return the columns of the base table."""
         schema = dataset.schema
-        ids = {field.name(): field.id() for field in dataset.lance_schema.fields()}
-        return cls(schema=schema, ids=ids, keys=key_columns(schema))
+        fields = lance_fields(schema, dataset.lance_schema.fields())
+        return cls(schema=schema, fields=tuple(fields), keys=key_columns(schema))
 
     @property
     def stored(self) -> pa.Schema:
@@ -56,27 +57,29 @@ class Columns:
         fields = [field.with_nullable(nullable=True).remove_metadata() for field in self.schema]
         return pa.schema([*fields, pa.field(TOMBSTONE, pa.bool_())])
 
-    def fit(self, rows: pa.Table, ids: Mapping[int, str]) -> pa.Table:
+    def fit(self, rows: pa.Table, theirs: Sequence[Field]) -> pa.Table:
         """Return rows in these columns.
 
         Args:
             rows: with columns of their own.
-            ids: which of those has which id.
+            theirs: those columns, without the tombstone.
 
         Raises:
             CorruptError: a key column is missing, or a column cannot have its type.
         """
         made = []
-        for field in self.stored:
-            name = TOMBSTONE if field.name == TOMBSTONE else ids.get(self.ids[field.name])
-            if name is not None and name in rows.column_names:
-                made.append(cast_column(rows[name], field))
+        for field in self.fields:
+            at = counterpart(field, theirs)
+            if at is not None:
+                made.append(fit_column(rows[theirs[at].name], theirs[at], field))
             elif field.name in self.keys:
                 raise CorruptError("rows without a key column", column=field.name)
-            elif field.name == TOMBSTONE:
-                made.append(pa.array(np.zeros(rows.num_rows, np.bool_)))
             else:
-                made.append(pa.nulls(rows.num_rows, field.type))
+                made.append(pa.nulls(rows.num_rows, field.field.type))
+        if TOMBSTONE in rows.column_names:
+            made.append(rows[TOMBSTONE])
+        else:
+            made.append(pa.array(np.zeros(rows.num_rows, np.bool_)))
         return pa.Table.from_arrays(made, schema=self.stored)
 
 
@@ -119,7 +122,7 @@ class Level:
         """Return the key columns of the rows, and what `settle` needs beside the verdict."""
         columns = [*self._keys, *([TOMBSTONE] if self._marked else [])]
         found = self.dataset.scanner(
-            columns=columns, with_row_address=True, batch_size=1 << 18
+            columns=list(columns), with_row_address=True, batch_size=1 << 18
         ).to_table()
         return [whole(found[name]) for name in self._keys], found.drop_columns(list(self._keys))
 
@@ -179,7 +182,7 @@ class Level:
     def take(self, places: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """Return rows by their places in the files, with their tombstone column."""
         wanted = [*columns, *([TOMBSTONE] if self._marked else [])]
-        return self.dataset._take_rows(self._addresses(places), columns=wanted)  # noqa: SLF001 - the only way by address
+        return self.dataset._take_rows(self._addresses(places), columns=list(wanted))  # noqa: SLF001 - the only way by address
 
     def _addresses(self, places: Sequence[int]) -> list[int]:
         if list(self._starts) == [0]:
@@ -215,8 +218,8 @@ def log_level(shard_id: str, entries: Sequence[Entry], columns: Columns) -> Leve
     parts = []
     for entry in entries:
         for batch in entry.batches:
-            ids = _ids_in(batch.schema, columns)
-            parts.append(columns.fit(pa.Table.from_batches([batch]), ids))
+            theirs = [arrow_field(field) for field in batch.schema if field.name != TOMBSTONE]
+            parts.append(columns.fit(pa.Table.from_batches([batch]), theirs))
     if not parts:
         return None
     rows = pa.concat_tables(parts).combine_chunks()
@@ -232,15 +235,11 @@ def sstable_level(
         CorruptError: it does not fit the table.
     """
     # A column made later may have the id that the tombstone had here.
-    ids = {field.id(): field.name() for field in dataset.lance_schema.fields()}
-    ids = {number: name for number, name in ids.items() if name != TOMBSTONE}
-    own = dataset.schema
-    fits = all(
-        ids.get(columns.ids[field.name]) == field.name and own.field(field.name).type == field.type
-        for field in columns.schema
-    )
-    if not fits:
-        return Level(name, in_memory(columns.fit(dataset.to_table(), ids)), columns.keys)
+    fields = lance_fields(dataset.schema, dataset.lance_schema.fields())
+    theirs = [field for field in fields if field.name != TOMBSTONE]
+    known = {field.name: field for field in theirs}
+    if not all(f.name in known and known[f.name].is_like(f) for f in columns.fields):
+        return Level(name, in_memory(columns.fit(dataset.to_table(), theirs)), columns.keys)
     return Level(name, dataset, columns.keys, files)
 
 
@@ -255,20 +254,6 @@ def _starts(dataset: Dataset) -> dict[int, int]:
     for fragment in dataset.get_fragments():
         found[int(fragment.fragment_id)] = start
         start += int(fragment.physical_rows)
-    return found
-
-
-def _ids_in(schema: pa.Schema, columns: Columns) -> dict[int, str]:
-    """Return which column of a log entry has which id; one without an id goes by its name."""
-    found = {}
-    for field in schema:
-        number = (field.metadata or {}).get(FIELD_ID)
-        if field.name == TOMBSTONE:
-            continue  # a column made later may have its id
-        if number is not None:
-            found[int(number)] = field.name
-        elif field.name in columns.ids:
-            found[columns.ids[field.name]] = field.name
     return found
 
 

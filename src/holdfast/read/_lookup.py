@@ -11,8 +11,11 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.commits._data import refuse_fractions
 from holdfast.errors import InvalidInputError
+from holdfast.formats._content import check_values
 from holdfast.formats._keys import key_values
+from holdfast.formats._sql import literals, quoted
 from holdfast.formats._sstable import TOMBSTONE
 from holdfast.read._lance import Dataset, reading
 from holdfast.read._levels import Columns, Level, whole
@@ -51,9 +54,9 @@ def lookup(view: View, keys: Keys, columns: Sequence[str] | None) -> pa.Table:
         )
     parts = [_plain(part, names) for part in found if part.num_rows]
     if not parts:
-        return schema.empty_table()
-    rows = pa.concat_tables(parts)
-    return _in_order(rows, wanted, view.columns.keys).select(schema.names).cast(schema)
+        return pa.Table.from_batches([], schema)
+    rows = _in_order(pa.concat_tables(parts), wanted, view.columns.keys)
+    return pa.Table.from_arrays([rows[name] for name in schema.names], schema=schema)
 
 
 def as_keys(keys: Keys, columns: Columns) -> pa.Table:
@@ -68,7 +71,7 @@ def as_keys(keys: Keys, columns: Columns) -> pa.Table:
     schema = pa.schema([field.remove_metadata() for field in fields])
     try:
         table = _table_of(keys, schema)
-    except (pa.ArrowException, KeyError, TypeError, ValueError, IndexError) as error:
+    except (pa.ArrowException, LookupError, TypeError, ValueError, ArithmeticError) as error:
         raise InvalidInputError(
             "keys are values of the key columns; with several, tuples or dicts",
             key_columns=", ".join(columns.keys),
@@ -76,6 +79,8 @@ def as_keys(keys: Keys, columns: Columns) -> pa.Table:
         ) from error
     if any(column.null_count for column in table.columns):
         raise InvalidInputError("a key is never null", key_columns=", ".join(columns.keys))
+    for batch in table.to_batches():
+        check_values(batch)
     codes = key_values([whole(column) for column in table.columns]).dictionary_encode()
     first: dict[int, int] = {}
     for at, code in enumerate(codes.indices.to_pylist()):
@@ -93,19 +98,23 @@ def _table_of(keys: Keys, schema: pa.Schema) -> pa.Table:
     if isinstance(keys, str | bytes | Mapping):
         raise TypeError("a list of keys is needed, not one key")
     rows = list(keys)
-    if len(schema) == 1:
-        values = [row[schema.names[0]] if isinstance(row, Mapping) else row for row in rows]
-        return pa.table([pa.array(values, schema.field(0).type)], schema=schema)
     columns = []
     for at, field in enumerate(schema):
-        values = [row[field.name] if isinstance(row, Mapping) else _nth(row, at) for row in rows]
+        if len(schema) == 1:
+            values = [row[field.name] if isinstance(row, Mapping) else row for row in rows]
+        else:
+            values = [
+                row[field.name] if isinstance(row, Mapping) else _nth(row, at, len(schema))
+                for row in rows
+            ]
+        refuse_fractions(values, field)
         columns.append(pa.array(values, field.type))
     return pa.table(columns, schema=schema)
 
 
-def _nth(row: object, at: int) -> object:
-    if not isinstance(row, tuple | list):
-        raise TypeError("a key of several columns is a tuple or a dict")
+def _nth(row: object, at: int, count: int) -> object:
+    if not isinstance(row, tuple | list) or len(row) != count:
+        raise TypeError(f"a key of {count} columns is a tuple of {count} values, or a dict")
     return row[at]
 
 
@@ -125,11 +134,10 @@ def _from_level(level: Level, left: pa.Table, names: Sequence[str]) -> tuple[pa.
 
 def _from_base(base: Dataset, keys: pa.Table, names: Sequence[str]) -> pa.Table:
     """Return base rows by their keys; an index on the key is used where there is one."""
-    parts = []
-    for name in keys.column_names:
-        values = pc.unique(keys[name]).to_pylist()
-        parts.append(f"{_quoted(name)} IN ({', '.join(_literal(value) for value in values)})")
-    found: pa.Table = base.to_table(columns=list(names), filter=" AND ".join(parts))
+    condition = _condition(keys)
+    if condition is None:
+        return _scan_base(base, keys, names)
+    found: pa.Table = base.to_table(columns=list(names), filter=condition)
     if len(keys.column_names) == 1:
         return found
     there = key_values([whole(found[name]) for name in keys.column_names])
@@ -137,19 +145,25 @@ def _from_base(base: Dataset, keys: pa.Table, names: Sequence[str]) -> pa.Table:
     return found.filter(pc.is_in(there, asked))
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+def _condition(keys: pa.Table) -> str | None:
+    """Return what base rows with these keys have in common; None if SQL cannot say it."""
+    parts = []
+    for name in keys.column_names:
+        values = literals(pc.unique(keys[name]))
+        if values is None:
+            return None
+        parts.append(f"{quoted(name)} IN ({values})")
+    return " AND ".join(parts)
 
 
-def _literal(value: object) -> str:
-    """Return a key as SQL; it is a whole number, a boolean, text or bytes."""
-    if isinstance(value, bool):
-        return "TRUE" if value else "FALSE"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, bytes):
-        return f"X'{value.hex()}'"
-    return "'" + str(value).replace("'", "''") + "'"
+def _scan_base(base: Dataset, keys: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return base rows by keys that SQL cannot spell: each row is compared."""
+    asked = key_values([whole(column) for column in keys.columns])
+    kept = []
+    for batch in base.scanner(columns=list(names)).to_reader():
+        there = key_values([batch.column(name) for name in keys.column_names])
+        kept.append(batch.filter(pc.is_in(there, asked)))
+    return pa.Table.from_batches(kept, base.schema if not kept else None)
 
 
 def _plain(rows: pa.Table, names: Sequence[str]) -> pa.Table:

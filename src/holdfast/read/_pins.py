@@ -15,11 +15,12 @@ nothing that was garbage by then. So no clock is needed, except to forget pins w
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from holdfast.errors import HoldfastError, NotFoundError
+from holdfast.errors import CorruptError, HoldfastError, NotFoundError
 from holdfast.events import EventKind, emit
 from holdfast.formats._snapshot import (
     SNAPSHOT_PINS_FOLDER,
@@ -32,6 +33,8 @@ from holdfast.formats._snapshot import (
 from holdfast.read._snapshot import Snapshot
 from holdfast.storage import ObjectStore
 
+log = logging.getLogger("holdfast.read")
+
 MAX_PIN_AGE = timedelta(days=1)
 """How long a pin counts unless its owner releases it first."""
 
@@ -43,7 +46,8 @@ class SnapshotPin:
     Attributes:
         token: its name.
         modified: when it was put, by the store's stamp.
-        record: what it keeps; None while its snapshot is being taken: keep everything.
+        record: what it keeps; None while its snapshot is being taken, or if that cannot be
+            read: keep everything.
     """
 
     token: str
@@ -89,7 +93,6 @@ def read_pins(
         max_pin_age: older pins do not count.
 
     Raises:
-        CorruptError: a pin cannot be read: keep everything.
         UnavailableError, PermissionDeniedError: the store did not tell.
     """
     oldest = now - max_pin_age.total_seconds()
@@ -102,5 +105,13 @@ def _stored(store: ObjectStore) -> Iterator[SnapshotPin]:
         if token is None:
             continue
         with contextlib.suppress(NotFoundError):  # released meanwhile
-            record = decode_snapshot(store.get(info.path))
-            yield SnapshotPin(token=token, modified=info.modified, record=record)
+            yield SnapshotPin(token=token, modified=info.modified, record=_read(store, info.path))
+
+
+def _read(store: ObjectStore, path: str) -> SnapshotRecord | None:
+    """Return what a pin keeps; None if it does not say, so everything stays until it is old."""
+    try:
+        return decode_snapshot(store.get(path))
+    except CorruptError as error:
+        log.warning("a snapshot's pin cannot be read: everything stays until it is old: %s", error)
+        return None

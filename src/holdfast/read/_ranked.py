@@ -20,18 +20,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import InvalidInputError
-from holdfast.read._lance import Dataset, in_memory, reading
+from holdfast.read._full_text import SCORE, FullText, text_indexes
+from holdfast.read._lance import Dataset, reading
 from holdfast.read._levels import ADDRESS, Level, whole
 from holdfast.read._newest import Mask
 from holdfast.read._view import View
 from holdfast.shard._base import KeptIndex, kept_index
 
 DISTANCE = "_distance"
-SCORE = "_score"
 Vector: TypeAlias = "Sequence[float] | npt.NDArray[np.floating[Any]] | pa.Array"
 
 _MORE = 4  # how many times more is asked for when too much was shadowed
-_INVERTED = "INVERTED"
 
 
 def nearest(
@@ -94,6 +93,7 @@ def search(
     *,
     columns: Sequence[str] | None = None,
     filter: str | None = None,  # noqa: A002 - Lance's word
+    plain: bool = False,
 ) -> pa.Table:
     """Return the rows that match a text query, best first, with `_score`.
 
@@ -104,6 +104,7 @@ def search(
         limit: how many rows; None for all that match.
         columns: which columns come out beside the score.
         filter: an SQL expression that rows must pass.
+        plain: the query asks this column for words, spelled as they are.
 
     Raises:
         InvalidInputError: the column has no full-text index, a bad filter, a limit below 1.
@@ -114,22 +115,35 @@ def search(
         _check_count(limit, "limit")
     schema = view.schema(columns)
     with reading(view.location):
-        index = _index_on(view.base, column, _INVERTED)
-    if index is None:
-        raise InvalidInputError("this column has no full-text index: build one", column=column)
+        asked = full_text(view.base, column, query, filter=filter, plain=plain)
 
-    def ask(dataset: Dataset, names: Sequence[str], count: int | None, **_: object) -> pa.Table:
-        return dataset.scanner(
-            columns=[*names, SCORE],
-            full_text_query=query,
-            limit=count if count is not None else max(1, dataset.count_rows()),
-            filter=filter,
-            prefilter=True,
-            with_row_address=True,
-        ).to_table()
+    def ask(dataset: Dataset, names: Sequence[str], count: int | None, *, base: bool) -> pa.Table:
+        return (asked.of_base if base else asked.of)(dataset, names, count)
 
-    levels = [_searchable(level, index) for level in view.overlay.levels if level.live_rows]
+    with reading(view.location):
+        levels = [_searchable(level, asked) for level in view.overlay.levels if level.live_rows]
     return _best(view, schema, limit, ask, levels, by=SCORE, order="descending")
+
+
+def full_text(
+    base: Dataset,
+    column: str,
+    query: object,
+    *,
+    filter: str | None,  # noqa: A002 - Lance's word
+    plain: bool,
+) -> FullText:
+    """Return the question to the base's indexes.
+
+    Raises:
+        InvalidInputError: the column has no full-text index.
+    """
+    known = text_indexes(base)
+    if not any(index.column == column for index in known):
+        raise InvalidInputError("this column has no full-text index: build one", column=column)
+    # What is inside of a query object nobody can see: it may name other columns, too.
+    wanted = [index for index in known if not plain or index.column == column]
+    return FullText(query=query, plain=plain, indexes=wanted, filter=filter)
 
 
 _Ask: TypeAlias = Callable[..., pa.Table]
@@ -200,17 +214,11 @@ def _index_on(dataset: Dataset, column: str, kind: str) -> KeptIndex | None:
     return None
 
 
-def _searchable(level: Level, index: KeptIndex) -> tuple[Dataset, _Keep]:
-    """Return a level that can be searched: as it is, or a copy in memory with an index."""
-    if _index_on(level.dataset, index.column, _INVERTED) is not None:
+def _searchable(level: Level, asked: FullText) -> tuple[Dataset, _Keep]:
+    """Return a level that can be searched: as it is, or a copy in memory with the indexes."""
+    if asked.has_index(level):
         return level.dataset, _alive(level)
-    copy = level.copies.get(index.name)
-    if copy is None:
-        copy = in_memory(pa.Table.from_batches(level.batches(level.dataset.schema.names)))
-        settings: dict[str, Any] = dict(index.settings)  # Any: what Lance's index takes
-        copy.create_scalar_index(index.column, _INVERTED, name=index.name, **settings)
-        level.copies[index.name] = copy
-    return copy, _all
+    return asked.copy_of(level), _all
 
 
 def _all(found: pa.Table) -> Mask:

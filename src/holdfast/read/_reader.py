@@ -14,8 +14,9 @@ import pyarrow as pa
 from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter import Arbiter
 from holdfast.errors import InvalidInputError, NotFoundError, SnapshotExpiredError
-from holdfast.formats import version_name
-from holdfast.formats._mem_wal_details import read_details
+from holdfast.formats import read_config, version_name
+from holdfast.formats._log_entry import read_log_entry
+from holdfast.formats._mem_wal_details import LOG_ID_KEY
 from holdfast.formats._snapshot import SnapshotRecord
 from holdfast.read._lance import Dataset
 from holdfast.read._lookup import Keys, lookup
@@ -119,9 +120,15 @@ class Reader:
     def _base(self) -> BaseVersion:
         dataset = self._open_base()
         version = int(dataset.version)
-        details = read_details(self._store.get(version_name(version).path))
-        compacted = details.compacted if details is not None else {}
-        return BaseVersion(version=version, compacted=compacted, dataset=dataset)
+        manifest = self._store.get(version_name(version).path)
+        entry = read_log_entry(manifest)
+        known = read_config(manifest).get(LOG_ID_KEY)
+        return BaseVersion(
+            version=version,
+            compacted={} if entry is None else entry.merged,
+            dataset=dataset,
+            has_log=entry is not None and known in (None, entry.log_id),
+        )
 
 
 class TableSnapshot(Handle):

@@ -28,9 +28,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
+from holdfast.commits._log_rules import lost_log
 from holdfast.errors import (
     CorruptError,
     InvalidInputError,
+    LogLostError,
     NotFoundError,
     SnapshotExpiredError,
     WalGapError,
@@ -57,11 +59,13 @@ class BaseVersion:
         version: its number.
         compacted: by shard id, the newest generation that this very version has merged.
         dataset: the open Lance dataset; only those who read rows look at it.
+        has_log: whether it says how far the log is merged; if not, nothing may wait there.
     """
 
     version: int
     compacted: Mapping[str, int]
     dataset: Any = None
+    has_log: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +152,9 @@ def take_snapshot(source: Source, freshness: Freshness = "latest") -> Snapshot:
     Raises:
         SnapshotExpiredError: shards were flushed faster than they could be read.
         WalGapError: a log has a hole.
-        CorruptError: an entry or manifest is damaged, or the base version is older than what
-            was drained from a shard.
+        CorruptError: an entry or manifest is damaged.
+        LogLostError: the base version does not say how far the log is merged, or is older
+            than what was drained from a shard.
         UnavailableError, PermissionDeniedError: a store did not tell.
     """
     for _ in range(TRIES):
@@ -205,9 +210,19 @@ def _take(source: Source, freshness: Freshness) -> Snapshot | None:
     ):
         return None
     base = source.base()
+    if not base.has_log:
+        return _without_log(base, pairs)
     if any(base.compacted.get(one.shard_id, 0) >= one.current_generation for one in manifests):
         return None
     return Snapshot(base=base, shards=tuple(_shard(*pair, base) for pair in pairs))
+
+
+def _without_log(base: BaseVersion, pairs: Sequence[tuple[ShardManifest, LogTail]]) -> Snapshot:
+    """Return a base that says nothing of a log, if no row waits that could count or not."""
+    for manifest, tail in pairs:
+        if manifest.sstables or tail.entries or tail.hole is not None:
+            raise lost_log(base_version=base.version, shard_id=manifest.shard_id)
+    return Snapshot(base=base)
 
 
 def _cut_off(before: ShardManifest, tail: LogTail, after: ShardManifest | None) -> bool:
@@ -238,9 +253,11 @@ def _check_whole(
     oldest = max(merged + 1, 1)
     for generation in range(oldest, manifest.current_generation):
         if generation not in there:
-            raise CorruptError(
+            raise LogLostError(
                 "a generation is neither merged into this base version nor in its shard: the "
-                "table was restored to an older version; read with freshness='base'",
+                "table was restored to an older version past Holdfast. Say what becomes of the "
+                "rows that wait: `holdfast wal reset URI --keep` or `--discard`; "
+                "freshness='base' reads without them",
                 shard_id=manifest.shard_id,
                 generation=generation,
                 base_version=base.version,

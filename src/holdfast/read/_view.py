@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from holdfast.errors import InvalidInputError
 from holdfast.formats._shard_manifest import SsTable
+from holdfast.formats._sql import check_names
 from holdfast.read._lance import Dataset, batch_rows, reading
 from holdfast.read._levels import Columns, Level, SstableFiles, log_level, sstable_level
 from holdfast.read._newest import KeySet, find_newest
@@ -79,6 +80,7 @@ class View:
             InvalidInputError: there is no such column, or it is named twice.
         """
         names = self.names(columns)
+        check_names(names)
         with reading(self.location):
             schema: pa.Schema = self.base.scanner(columns=names).projected_schema
         return schema

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -10,9 +10,14 @@ import lance
 import pyarrow as pa
 from lance.query import DocumentGranularity
 
+from holdfast.commits._log_rules import check_log_id, lost_log
 from holdfast.errors import InvalidInputError
+from holdfast.formats._content import Content
 from holdfast.formats._entry import log_schema
+from holdfast.formats._fields import Field, lance_fields
 from holdfast.formats._keys import check_key_types, key_columns
+from holdfast.formats._log_entry import LogEntry, read_log_entry
+from holdfast.formats._manifest import Head
 from holdfast.formats._mem_wal_details import MEM_WAL_INDEX, MemWalDetails, read_details
 from holdfast.formats._sstable import TOMBSTONE, column_ids
 
@@ -47,11 +52,12 @@ class Base:
         keys: the columns of the primary key; none for an append-only table.
         storage_schema: the columns of rows in memory and in SSTables, with the tombstone.
         log_schema: the columns of log entries: those of rows in memory, with their ids.
+        fields: its columns with their ids, at every depth.
         ids: the id of each column and nested field, by its path of names.
         storage_version: of Lance's data files.
         details: of the table's log; None when it was never prepared for writers.
         indexes: those that SSTables carry too.
-        never_null: the places of the columns that have no nulls.
+        content: checks rows before they are written.
     """
 
     version: int
@@ -59,16 +65,21 @@ class Base:
     keys: tuple[str, ...]
     storage_schema: pa.Schema
     log_schema: pa.Schema
+    fields: tuple[Field, ...]
     ids: Mapping[tuple[str, ...], int]
     storage_version: str
     details: MemWalDetails | None
     indexes: tuple[KeptIndex, ...]
-    never_null: tuple[int, ...] = field(init=False)
+    content: Content = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Note what every put needs to know."""
-        places = (index for index, column in enumerate(self.schema) if not column.nullable)
-        object.__setattr__(self, "never_null", tuple(places))
+        """Make what every put needs once."""
+        object.__setattr__(self, "content", Content(self.schema))
+
+    @property
+    def log_id(self) -> str | None:
+        """Return the id of the log; another one means that the columns were replaced."""
+        return None if self.details is None else self.details.log_id
 
     @property
     def numbered_afresh(self) -> bool:
@@ -109,11 +120,31 @@ def read_base(dataset: lance.LanceDataset, manifest: bytes) -> Base:
         keys=keys,
         storage_schema=_storage_schema(schema, keys),
         log_schema=log_schema(schema, dataset.lance_schema.fields(), keys),
+        fields=tuple(lance_fields(schema, dataset.lance_schema.fields())),
         ids=ids,
         storage_version=str(dataset.data_storage_version),
         details=details,
         indexes=_kept(dataset, details) if details is not None else (),
     )
+
+
+def read_entry(manifest: bytes, shard_ids: Callable[[], Sequence[str]]) -> LogEntry | None:
+    """Return the entry of the log in a manifest; None when the table has no log.
+
+    Args:
+        manifest: of the newest version.
+        shard_ids: lists the table's shards; called when there is no entry.
+
+    Raises:
+        LogLostError: there is none, or a new one, although the table has a log.
+        CorruptError: the manifest cannot be read.
+    """
+    head = Head(manifest)
+    entry = read_log_entry(manifest)
+    check_log_id(head.config, entry, version=head.version)
+    if entry is None and (shards := shard_ids()):
+        raise lost_log(version=head.version, shards=len(shards))
+    return entry
 
 
 def _kept(dataset: lance.LanceDataset, details: MemWalDetails) -> tuple[KeptIndex, ...]:

@@ -1,24 +1,42 @@
-"""`Budget`: how many bytes of rows a writer may hold; who comes when it is spent waits for room."""
+"""`Budget`: how many bytes of rows a writer may hold; who comes when it is spent waits for room.
+
+A caller may be interrupted (Ctrl-C) at any point: what it took is in its `Charge`, from the very
+instruction that takes it, and can be given back.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 
+from holdfast._clock import SystemClock
+from holdfast._wakeup import Bell
 from holdfast.errors import BackpressureError, HoldfastError
+
+_CLOCK = SystemClock()  # only bounds waiting
+
+
+class Charge:
+    """Bytes that one caller wants, and whether it has them."""
+
+    __slots__ = ("size", "taken")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.taken = False
 
 
 class Budget:
     """Bytes that are taken and given back. The lock guards the counts alone.
 
     Args:
-        limit: how many bytes may be taken. More than that at once is let in when nothing is.
+        limit: how many bytes may be taken. A larger single charge is let in when nothing is.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._lock = threading.Lock()
-        self._room = threading.Condition(self._lock)
+        self._room = Bell()
         self._used = 0
         self._waiting = 0
         self._stopped: HoldfastError | None = None
@@ -34,11 +52,11 @@ class Budget:
         """Return how many callers wait for room."""
         return self._waiting
 
-    def take(self, size: int, timeout: float | None, crowded: Callable[[], None]) -> None:
+    def take(self, charge: Charge, timeout: float | None, crowded: Callable[[], None]) -> None:
         """Take bytes, waiting until there is room.
 
         Args:
-            size: how many.
+            charge: how many; says from then on that they are taken.
             timeout: how many seconds to wait at most; None for as long as it takes.
             crowded: called once before waiting, to make room.
 
@@ -46,34 +64,56 @@ class Budget:
             BackpressureError: there was no room in time; nothing is taken.
             HoldfastError: the writer stopped.
         """
+        if self._try_take(charge):
+            return
+        waits = False
+        try:
+            with self._lock:
+                waits = True
+                self._waiting += 1
+                self.waits += 1
+            crowded()
+            self._wait(charge, timeout)
+        finally:
+            if waits:
+                with self._lock:
+                    self._waiting -= 1
+
+    def _wait(self, charge: Charge, timeout: float | None) -> None:
+        end = None if timeout is None else _CLOCK.elapsed() + timeout
+        while True:
+            room = self._room.listen()
+            if self._try_take(charge):
+                return
+            if not room.wait(None if end is None else end - _CLOCK.elapsed()):
+                break
+        raise BackpressureError(
+            "the writer's buffer is full and was not flushed in time: wait, or write fewer rows "
+            "per put",
+            used=self._used,
+            limit=self.limit,
+            wanted=charge.size,
+        )
+
+    def _try_take(self, charge: Charge) -> bool:
         with self._lock:
             if self._stopped is not None:
                 raise self._stopped
-            if self._fits(size):
-                self._used += size
-                return
-            self._waiting += 1
-            self.waits += 1
-        try:
-            crowded()
-            with self._lock:
-                free = self._room.wait_for(
-                    lambda: self._fits(size) or self._stopped is not None, timeout
-                )
-                if self._stopped is not None:
-                    raise self._stopped
-                if not free:
-                    raise BackpressureError(
-                        "the writer's buffer is full and was not flushed in time: wait, or "
-                        "write less at once",
-                        used=self._used,
-                        limit=self.limit,
-                        wanted=size,
-                    )
-                self._used += size
-        finally:
-            with self._lock:
-                self._waiting -= 1
+            size = charge.size
+            if self._used and self._used + size > self.limit:
+                return False
+            # No call between: an interrupt comes before or after both.
+            self._used += size
+            charge.taken = True
+        return True
+
+    def give_back(self, charge: Charge) -> None:
+        """Give back what a charge took; nothing if it took nothing, or gave it back before."""
+        with self._lock:
+            if charge.taken:
+                self._used -= charge.size
+                charge.taken = False
+        self._room.ring()
 
     def add(self, size: int) -> None:
         """Take bytes that are there already, room or not."""
@@ -84,13 +124,10 @@ class Budget:
         """Give bytes back."""
         with self._lock:
             self._used -= size
-            self._room.notify_all()
+        self._room.ring()
 
     def stop(self, error: HoldfastError) -> None:
         """Let everybody who waits, or comes, go with an error."""
         with self._lock:
             self._stopped = self._stopped or error
-            self._room.notify_all()
-
-    def _fits(self, size: int) -> bool:
-        return self._used == 0 or self._used + size <= self.limit
+        self._room.ring()

@@ -46,7 +46,8 @@ class ShardWriterConfig:
             told. False writes the log alone: whatever is said of MemTables and indexes below
             is then accepted and has no effect, except `index_configs`, which is refused.
         durable_write: `put` returns when the rows are durable; True unless told. With False it
-            returns early, which is no acknowledgement: a crash may lose the rows.
+            returns early, which is no acknowledgement: a crash may lose the rows. Reads of the
+            writer find them, as they wait until all that was put is in the log.
         max_wal_buffer_size: how many bytes of rows one log entry may gather; 10 MiB.
         max_wal_flush_interval: an upper limit for how long rows wait for others before they
             are written; nothing ever waits that long, as writing starts at once. 100 ms.

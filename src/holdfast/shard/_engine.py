@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ from holdfast.errors import (
     BackpressureError,
     CollectedError,
     CommitStoreRegressedError,
+    ConflictError,
     CorruptError,
     FencedError,
     ForeignVersionError,
@@ -31,27 +32,35 @@ from holdfast.errors import (
     InvalidInputError,
     PermissionDeniedError,
     PoisonedError,
+    StaleHandleError,
     UnavailableError,
 )
 from holdfast.events import EventKind, emit
+from holdfast.formats import TXNS_TAG, txns_tag
 from holdfast.formats._entry import EntryDraft
 from holdfast.formats._shard_manifest import SsTable
 from holdfast.memtable import IndexConfig, MemTable, Reading
 from holdfast.shard._base import Base
-from holdfast.shard._budget import Budget
+from holdfast.shard._budget import Budget, Charge
 from holdfast.shard._config import Settings
 from holdfast.shard._flusher import Flusher
 from holdfast.shard._group import GroupCommit, Item
 from holdfast.shard._publish import Published, publish_oldest
 from holdfast.shard._rows import Given, fitted, relabelled, stored
+from holdfast.shard._shards import Members
 from holdfast.shard._sstables import Sstables
 from holdfast.shard._tables import Generation, Tables
 from holdfast.storage import Handle
-from holdfast.wal import Appended, ShardManifests, WalAppender
+from holdfast.txn import Txn, TxnLike, parse_txn
+from holdfast.wal import Appended, LogMemory, ShardManifests, WalAppender
 
 log = logging.getLogger("holdfast.shard")
 
 _NO_LIMIT = 1 << 62
+_REPLAYS = 16
+"""How often a log is replayed anew that others flush meanwhile."""
+ENTRIES_UNCHECKED = 1000
+"""After so many log entries a writer looks whether the table can still read its log."""
 MEMTABLE_TAG = "memtable"
 """Marks the entries of a writer that flushes its log by itself."""
 # After these, a flush by this writer can never succeed.
@@ -62,6 +71,7 @@ _FINAL = (
     FencedError,
     ForeignVersionError,
     PoisonedError,
+    StaleHandleError,
 )
 # What a log write raises when it sent nothing: it is repeated.
 _REFUSED = (UnavailableError, PermissionDeniedError)
@@ -73,33 +83,47 @@ class PutResult:
 
     Attributes:
         position: the log entry it is in; None when `durable_write` is off: then it may
-            still be lost.
+            still be lost; None, too, for what was applied before.
         rows: how many rows.
         elapsed: seconds.
+        txn: its transaction id, if it was given one.
+        applied: False when the transaction was applied before, so that nothing was written;
+            None when `durable_write` is off: nobody knows yet.
     """
 
     position: int | None
     rows: int
     elapsed: float
+    txn: Txn | None = None
+    applied: bool | None = True
 
 
 class Put(Item):
     """Rows on their way to the log."""
 
-    __slots__ = ("base", "begun", "clock", "given", "position")
+    __slots__ = ("applied", "base", "begun", "charge", "clock", "given", "position", "txn")
 
-    def __init__(self, given: Given, base: Base, clock: Clock) -> None:
+    def __init__(self, given: Given, base: Base, clock: Clock, txn: Txn | None) -> None:
         super().__init__(given.size, given.batch.num_rows)
         self.given = given
+        self.charge = Charge(given.size)
         self.base = base
         self.clock = clock
         self.begun = clock.elapsed()
         self.position: int | None = None
+        self.txn = txn
+        self.applied = True
 
     def result(self) -> PutResult:
         """Return what its caller gets."""
         elapsed = self.clock.elapsed() - self.begun
-        return PutResult(position=self.position, rows=self.rows, elapsed=elapsed)
+        return PutResult(
+            position=self.position,
+            rows=self.rows,
+            elapsed=elapsed,
+            txn=self.txn,
+            applied=self.applied if self.done else None,
+        )
 
     def failed(self, error: HoldfastError) -> HoldfastError:
         """Return the error with these rows in it."""
@@ -126,6 +150,9 @@ class Engine(Handle):
         manifests: the shard's manifests.
         settings: how it works.
         clock: time.
+        memory: which transactions the log has applied.
+        newest_base: returns the base table as it is now, for searches by its indexes.
+        check_log: raises if nobody could read what this writer writes.
     """
 
     def __init__(
@@ -137,22 +164,29 @@ class Engine(Handle):
         manifests: ShardManifests,
         settings: Settings,
         clock: Clock,
+        memory: LogMemory,
+        newest_base: Callable[[], Base],
+        check_log: Callable[[], None] = lambda: None,
     ) -> None:
+        self._newest_base = newest_base
         self._appender = appender
         self._base = base
+        self._members = Members(base, appender.shard_id)
         self._sstables = sstables
         self._manifests = manifests
         self._settings = settings
         self._clock = clock
+        self._memory = memory
+        self._check_log = check_log
+        self._unchecked = 0  # entries since the table was last looked at
         self._pid = os.getpid()
         # No stock tag of a generation: stock passes over entries whose generation is published,
         # and `flush_log` may publish that number while this writer goes on.
-        self._tags = {MEMTABLE_TAG: "true"} if settings.enable_memtable else None
+        self._tags = {MEMTABLE_TAG: "true"} if settings.enable_memtable else {}
         self._budget = Budget(settings.max_unflushed_memtable_bytes)
         self._tables: Tables | None = None
         if settings.enable_memtable:
-            generation = appender.manifest.current_generation
-            self._tables = Tables(base, generation, settings, clock)
+            self._tables = self._new_tables(appender.manifest.current_generation)
         self._reading = Reading(
             base.schema,
             base.keys,
@@ -213,39 +247,53 @@ class Engine(Handle):
         if self._closed and self._group.failure is None:
             raise closed()
 
-    def _put(self, given: Given, timeout: timedelta | None) -> PutResult:
-        item = Put(given, self._base, self._clock)
+    def _put(self, given: Given, timeout: timedelta | None, txn: TxnLike | None) -> PutResult:
+        item = self._new_put(given, txn)
         seconds = None if timeout is None else max(0.0, timeout.total_seconds())
-        self._admit(item, seconds)
-        self._submit(item, wait=self._settings.durable_write)
+        self._submit(item, seconds, wait=self._settings.durable_write)
         result = item.result()
         if self._settings.durable_write:
             self._count(put_seconds=result.elapsed)
         return result
 
-    def _nowait(self, given: Given) -> Future[PutResult]:
-        item = Put(given, self._base, self._clock)
+    def _nowait(self, given: Given, txn: TxnLike | None) -> Future[PutResult]:
+        item = self._new_put(given, txn)
         future: Future[object] = Future()
         future.set_running_or_notify_cancel()
         item.future = future
-        self._admit(item, 0.0)
-        self._submit(item, wait=False)
+        self._submit(item, 0.0, wait=False)
         return cast("Future[PutResult]", future)
+
+    def _new_put(self, given: Given, txn: TxnLike | None) -> Put:
+        """Check rows and their transaction id; reads and writes what an id needs beforehand."""
+        self._members.check(given.batch, deleted=given.deleted)
+        item = Put(given, self._base, self._clock, None if txn is None else parse_txn(txn))
+        if item.txn is not None:
+            self._memory.prepare(self._appender.fence_position)
+            # Who leads looks again; what is read here for it needs not be read there.
+            self._memory.holds(item.txn)
+        return item
+
+    def _submit(self, item: Put, seconds: float | None, *, wait: bool) -> None:
+        try:
+            self._admit(item, seconds)
+            self._group.submit(item, wait=wait)
+        except HoldfastError:
+            self._budget.give_back(item.charge)
+            raise
+        except BaseException:
+            # Interrupted: whoever writes the rows gives their bytes back, if somebody does.
+            if not item.queued:
+                self._budget.give_back(item.charge)
+            raise
 
     def _admit(self, item: Put, seconds: float | None) -> None:
         try:
-            self._budget.take(item.size, seconds, lambda: self._crowded(item.size))
+            self._budget.take(item.charge, seconds, lambda: self._crowded(item.size))
         except BackpressureError:
             raise
         except HoldfastError as error:
             raise item.failed(error) from error
-
-    def _submit(self, item: Put, *, wait: bool) -> None:
-        try:
-            self._group.submit(item, wait=wait)
-        except HoldfastError:
-            self._budget.give(item.size)
-            raise
 
     def _crowded(self, wanted: int) -> None:
         """Say that a put waits, and see to it that a flush will make room."""
@@ -272,14 +320,40 @@ class Engine(Handle):
         elif any(isinstance(item, Freeze) for item in items):
             self._freeze()
 
-    def _append(self, puts: Sequence[Put]) -> None:
+    def _choose(self, puts: Sequence[Put]) -> tuple[Sequence[Put], list[Txn]]:
+        """Return the puts that are to be written, and the transactions that they are.
+
+        Only here: one thread at a time leads, so nobody applies one of them meanwhile.
+        """
+        if all(put.txn is None for put in puts):
+            return puts, []
+        chosen, entry = [], self._memory.begin()
+        for put in puts:
+            try:
+                put.applied = put.txn is None or entry.takes(put.txn)
+            except HoldfastError as error:  # nothing of it is written; the others go on
+                put.error = put.failed(error)
+                put.applied = False
+            if put.applied:
+                chosen.append(put)
+            else:
+                self._budget.give_back(put.charge)
+        return chosen, entry.txns
+
+    def _append(self, group: Sequence[Put]) -> None:
+        puts, txns = self._choose(group)
+        if not puts:
+            return
         rows = sum(put.rows for put in puts)
         size = sum(put.size for put in puts)
         if self._tables is not None and not self._tables.has_room(rows):
             self._freeze()
+        self._look_at_table()
         batch = stored([put.given for put in puts], self._base.log_schema)
-        draft = self._appender.draft(batch, tags=self._tags)
+        tags = {**self._tags, TXNS_TAG: txns_tag(txns)} if txns else self._tags
+        draft = self._appender.draft(batch, tags=tags)
         done = self._persist(draft)
+        self._memory.add(done.position, txns)
         if self._tables is None:
             self._budget.give(size)
         else:
@@ -297,6 +371,18 @@ class Engine(Handle):
             entry_bytes=done.size,
             entry_seconds=done.elapsed,
         )
+
+    def _look_at_table(self) -> None:
+        """Every so many entries, see that the table can still read what is written here.
+
+        Somebody may have overwritten it past Holdfast; a put must not be acknowledged for ever
+        into a log that nobody can read. What was is in the log, and stays there.
+        """
+        self._unchecked += 1
+        if self._unchecked >= ENTRIES_UNCHECKED:
+            with suppress(*_REFUSED):
+                self._check_log()
+            self._unchecked = 0
 
     def _persist(self, draft: EntryDraft) -> Appended:
         """Append an entry; one that was refused stays first and is sent again."""
@@ -350,10 +436,12 @@ class Engine(Handle):
         failure = self._group.failure
         if failure is not None:
             raise failure
+        self._check_log()
         done = publish_oldest(
             self._memtables(), generation, self._manifests, self.epoch, self._write_sstable
         )
         self._budget.give(generation.size)
+        self._memory.flushed(done.position)
         elapsed = self._clock.elapsed() - begun
         with self._lock:
             self._counts["flushed_position"] = done.position
@@ -403,16 +491,37 @@ class Engine(Handle):
         try:
             if self._tables is not None:
                 self._replay()
+            else:
+                self._memory.read(self._appender.fence_position)
         except BaseException:
             self.abort()
             raise
         return self
 
     def _replay(self) -> None:
+        """Replay the log; from the new cursor when others flushed and collected it meanwhile."""
+        for _ in range(_REPLAYS):
+            try:
+                self._replay_once()
+            except CollectedError:
+                self._budget.give(self._memtables().active_size)
+                manifest = self._appender.manifest
+                self._tables = self._new_tables(manifest.current_generation)
+                self._counts["flushed_position"] = manifest.replay_after
+            else:
+                return
+        raise ConflictError(
+            "others flushed the log each time while it was replayed: claim the shard again",
+            shard_id=self.shard_id,
+        )
+
+    def _replay_once(self) -> None:
         tables, begun = self._memtables(), self._clock.elapsed()
         entries = rows = 0
         behind = False  # whether the active one has entries that are tagged with a lower number
+        self._memory.read(self._appender.manifest.replay_after)
         for entry in self._appender.replay():
+            self._memory.learn(entry.position, entry.tags)
             batches = [fitted(batch, self._base) for batch in entry.batches]
             if self._turns(entry.generation, entry.rows, behind=behind):
                 self._flush_replayed()
@@ -450,9 +559,20 @@ class Engine(Handle):
 
     # Helpers.
 
+    def _new_tables(self, generation: int) -> Tables:
+        return Tables(self._base, generation, self._settings, self._clock)
+
+    def _use_newest_indexes(self) -> None:
+        """Search by the indexes that the table has now: one may have been made anew."""
+        if self._settings.index_configs is None:
+            self._reading.use(_indexes(self._newest_base(), self._settings))
+
     def _readable(self) -> list[Any]:
         self._check()
         tables = self._memtables()
+        if not self._settings.durable_write:
+            # Such a put returns before its rows are in the log, and so in memory.
+            self._group.drain()
         failure = self._group.failure
         if failure is not None:
             raise failure

@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from holdfast.errors import HoldfastError
+from holdfast._wakeup import Bell
+from holdfast.errors import HoldfastError, InvalidInputError
 
 log = logging.getLogger("holdfast.shard")
 
@@ -45,7 +46,8 @@ class Flusher(Generic[T]):
         self._report = report
         self._name = name
         self._lock = threading.Lock()  # guards everything below
-        self._change = threading.Condition(self._lock)
+        self._change = threading.Condition(self._lock)  # only the thread itself waits for it
+        self._attempted = Bell()  # callers listen to it
         self._queue: deque[T] = deque()
         self._thread: threading.Thread | None = None
         self._closing = False
@@ -68,8 +70,9 @@ class Flusher(Generic[T]):
         with self._lock:
             self._queue.append(thing)
             if self._thread is None and not self._closing:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                thread.start()
+                self._thread = thread
             self._change.notify_all()
 
     def drain(self) -> HoldfastError | None:
@@ -77,10 +80,18 @@ class Flusher(Generic[T]):
         with self._lock:
             failures = self._failures
             self._change.notify_all()
-            self._change.wait_for(
-                lambda: not self._queue or self._failures != failures or self._ended
-            )
-            return self._error if self._queue else None
+        while True:
+            attempted = self._attempted.listen()
+            with self._lock:
+                if not self._queue:
+                    return None
+                if self._failures != failures or self._ended:
+                    return self._error
+                if self._closing:
+                    return InvalidInputError(
+                        "the writer was closed before all was flushed; the rows are in the log"
+                    )
+            attempted.wait()
 
     def close(self) -> None:
         """End the thread after the attempt it is at. What is left stays in the log."""
@@ -88,6 +99,7 @@ class Flusher(Generic[T]):
             self._closing = True
             thread, self._thread = self._thread, None
             self._change.notify_all()
+        self._attempted.ring()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
@@ -108,7 +120,7 @@ class Flusher(Generic[T]):
                 else:
                     self._failures += 1
                 self._ended = error is not None and self._final(error)
-                self._change.notify_all()
+                self._attempted.ring()
                 if error is not None and not self._ended:
                     self._change.wait_for(lambda: self._closing, pause)
                     pause = min(2 * pause, LONGEST_PAUSE)
@@ -122,7 +134,8 @@ class Flusher(Generic[T]):
         except HoldfastError as error:
             log.warning("a flush failed and will be repeated: %s", error)
             return error
-        except Exception as error:
+        except BaseException as error:
+            # A panic of a library, too: without this thread, whoever waits for it waits for ever.
             log.exception("a flush failed and will be repeated")
             return HoldfastError(f"a flush failed: {type(error).__name__}: {error}"[:300])
         return None

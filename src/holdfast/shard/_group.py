@@ -15,18 +15,33 @@ A leader wakes two: the next leader, and one of those whose items are done; that
 next, and so on. Were the leader to wake all, each would take its turn at Python's lock before
 the log gets on.
 
+Futures are told by the worker while it does not lead, or by who stops everything: what is done
+as their callback may put and flush like everybody else.
+
+A caller may be interrupted (Ctrl-C) at any point: one that waits takes its item back or leaves
+it to the leader, one that leads stops everything with the error that `wrapped` makes, and nobody
+waits for either. So the lock is a plain one, taken by `with` alone; what must change together
+changes without a call in between, since only calls and jumps back are interrupted; and callers
+wait for a `SimpleQueue`, never for an `Event` (`_wakeup.py` says why).
+
 The lock guards the queue and who leads. It is never held while writing.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
+from queue import SimpleQueue
 from typing import Protocol
 
+from holdfast.commits._lance import is_panic
 from holdfast.errors import HoldfastError
+
+log = logging.getLogger("holdfast.shard")
 
 
 class Item:
@@ -38,18 +53,32 @@ class Item:
         alone: it is never written together with others.
     """
 
-    __slots__ = ("alone", "done", "error", "follower", "future", "rows", "size", "turn", "waits")
+    __slots__ = (
+        "alone",
+        "done",
+        "error",
+        "follower",
+        "future",
+        "leads",
+        "queued",
+        "rows",
+        "size",
+        "turn",
+        "waits",
+    )
 
     def __init__(self, size: int = 0, rows: int = 0, *, alone: bool = False) -> None:
         self.size = size
         self.rows = rows
         self.alone = alone
+        self.queued = False  # False again when it was taken back
+        self.leads = False
         self.waits = False
         self.done = False
         self.error: HoldfastError | None = None
         self.future: Future[object] | None = None
         # Tells a caller that waits: its item is done, or it is to lead.
-        self.turn: threading.Event | None = None
+        self.turn: SimpleQueue[None] = SimpleQueue()
         self.follower: Item | None = None  # whom the caller wakes when its own item is done
 
     def result(self) -> object:
@@ -97,6 +126,8 @@ class GroupCommit:
         self._lock = threading.Lock()  # guards everything below
         self._work = threading.Condition(self._lock)
         self._queue: deque[Item] = deque()
+        self._group: list[Item] = []  # what the leader has taken from the queue
+        self._told: deque[Item] = deque()  # those whose futures are to be told
         self._leading = False
         self._worker_leads = False
         self._worker: threading.Thread | None = None
@@ -129,40 +160,78 @@ class GroupCommit:
         Raises:
             HoldfastError: writing failed for good, now or before; `item.failed` made it.
         """
-        with self._lock:
-            stopped = self._failure or self._closed
-            if stopped is not None:
-                raise item.failed(stopped)
-            self._queue.append(item)
-            leads = not self._leading
-            self._leading = True
+        try:
+            with self._lock:
+                stopped = self._failure or self._closed
+                if stopped is not None:
+                    raise item.failed(stopped)
+                self._enqueue(item, wait=wait)
             if wait:
-                item.waits = True
-                if not leads:
-                    item.turn = threading.Event()
-            elif leads:
-                self._call_worker()
-        if not wait:
-            return
-        if not leads:
-            self._await(item)
-        if not item.done:
-            self._lead(item)
+                self._await(item)
+        except BaseException as error:
+            self._abandon(item)
+            if not is_panic(error) or item.error is None:
+                raise
         if item.error is not None:
             raise item.error
+
+    def drain(self) -> None:
+        """Return when everything that was submitted so far is written, or has failed."""
+        last = Item()
+        try:
+            with self._lock:
+                if self._failure is not None or not (self._leading or self._queue):
+                    return
+                self._enqueue(last, wait=True)
+            self._await(last)
+        except BaseException as error:
+            self._abandon(last)
+            if not is_panic(error):
+                raise
+
+    def _enqueue(self, item: Item, *, wait: bool) -> None:
+        """Queue an item, and take or give the lead if nobody has it. Under the lock."""
+        item.waits = wait
+        item.leads = leads = not self._leading
+        item.queued = self._leading = True
+        self._queue.append(item)
+        if leads and not wait:
+            self._call_worker(item)
+
+    def _await(self, item: Item) -> None:
+        """Return when an item is done; lead when that is its caller's turn."""
+        if not item.leads:
+            item.turn.get()
+            if item.follower is not None:
+                _call(item.follower)
+        if not item.done:
+            self._lead(item)
+
+    def _abandon(self, item: Item) -> None:
+        """Count no more on a caller that was interrupted."""
+        with self._lock:
+            item.waits = False
+            if item.queued and not item.done and item not in self._group:
+                with suppress(ValueError):
+                    self._queue.remove(item)
+                    item.queued = False
+            if item.leads:
+                self._pass_on(item)
+            elif self._worker_leads or self._told:
+                self._start_worker()
+            if item.done and item.follower is not None:
+                _call(item.follower)
 
     def fail(self, error: HoldfastError) -> None:
         """Stop for good: give an error to everybody who waits, and to all who come."""
         with self._lock:
             if self._failure is None:
                 self._failure = error
-            left = list(self._queue)
-            self._queue.clear()
-            for item in left:
+            for item in self._queue:
                 # Under the lock: who leads and finds the queue empty must find its item done.
-                _mark(item, item.failed(self._failure))
-        for item in left:
-            _tell(item)
+                self._mark(item, item.failed(self._failure))
+            self._queue.clear()
+        self._tell()  # not left to the worker, which may be stuck in a write
 
     def close(self, error: HoldfastError) -> None:
         """Take no more items, write those that are there, and end the worker.
@@ -172,84 +241,61 @@ class GroupCommit:
         """
         with self._lock:
             self._closed = self._closed or error
-        if self._failure is None:
-            self._drain()
+        self.drain()
         with self._lock:
             worker, self._worker = self._worker, None
             self._work.notify_all()
         if worker is not None and worker is not threading.current_thread():
             worker.join()
 
-    def _drain(self) -> None:
-        """Return when everything that was submitted is done; nothing more can be."""
-        with self._lock:
-            if not self._leading:
-                return
-            last = Item()
-            last.waits = True
-            last.turn = threading.Event()
-            self._queue.append(last)
-        self._await(last)
-        if not last.done:
-            self._lead(last)
-
-    def _await(self, item: Item) -> None:
-        """Wait until an item is done or its caller leads."""
-        turn = item.turn
-        assert turn is not None  # noqa: S101 - made under the lock when it was queued
+    def _lead(self, me: Item) -> None:
+        """Write groups until an item is done; then pass the lead on."""
         try:
-            turn.wait()
-        except BaseException:
-            # Interrupted: nobody may count on a caller that went away.
+            while not me.done:
+                self._lead_once()
+        except BaseException as error:
+            if self._group or isinstance(error, Exception):
+                self._failed(me, error)
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
+        else:
             with self._lock:
-                item.waits = False
-                if turn.is_set() and not item.done:
-                    self._pass_on()
-            raise
-        finally:
-            if item.follower is not None:
-                _call(item.follower)
+                self._pass_on(me)
+            if me.follower is not None:
+                _call(me.follower)
 
-    def _lead(self, until: Item | None) -> None:
-        """Write groups until an item is done, or all are; then pass the lead on."""
-        while True:
-            group: list[Item] = []
-            try:
-                with self._lock:
-                    group = self._take()
-                    if not group:
-                        self._leading = False
-                        return
-                self._write(group)
-            except BaseException as error:
-                self._failed(group, error)
-                if not isinstance(error, Exception):
-                    raise
-                return
-            first = self._done(group)
-            leaves = until is not None and until.done
-            if leaves:
-                with self._lock:
-                    self._pass_on()
-            if first is not None:
-                _call(first)
-            if leaves:
-                return
+    def _lead_once(self) -> Item | None:
+        """Write one group; return the first whose caller waits, to be woken."""
+        if self._failure is not None:
+            self.fail(self._failure)
+            return None
+        with self._lock:
+            self._take()
+        if not self._group:
+            return None
+        self._write(self._group)
+        return self._done()
 
-    def _done(self, group: Sequence[Item]) -> Item | None:
-        """Mark a group as written; return the first whose caller must be woken."""
+    def _done(self) -> Item | None:
+        """Mark the group as written; return the first whose caller waits, each wakes the next.
+
+        A caller that leads is that one: nobody before it in the queue waits.
+        """
         first = None
         with self._lock:
-            for item in reversed(group):
+            for item in reversed(self._group):
                 item.done = True
-                if item.waits and item.turn is not None and not item.turn.is_set():
+                if item.waits:
                     item.follower, first = first, item
-        for item in group:
-            _tell(item)
+            self._told.extend(item for item in self._group if item.future is not None)
+            if self._told:
+                self._start_worker()
+            self._group = []
         return first
 
-    def _take(self) -> list[Item]:
-        group: list[Item] = []
+    def _take(self) -> None:
+        """Move what is written together from the queue to the group. Under the lock."""
+        group = self._group
         size = rows = 0
         while self._queue:
             item = self._queue[0]
@@ -257,70 +303,120 @@ class GroupCommit:
             full = size > self._max_bytes or rows > self._max_rows
             if group and (item.alone or group[0].alone or full):
                 break
-            group.append(self._queue.popleft())
-        return group
+            group.append(item)  # first: an interrupt may leave it in both, never in none
+            self._queue.popleft()
 
-    def _pass_on(self) -> None:
+    def _pass_on(self, me: Item) -> None:
         """Give the lead to somebody who waits, to the worker, or to nobody. Under the lock."""
+        successor = None
         for item in self._queue:
             if item.waits:
-                _call(item)
-                return
-        if self._queue:
-            self._call_worker()
-        else:
+                successor = item
+                break
+        if successor is None and self._queue:
+            self._call_worker(me)
+            return
+        # No call from here on but the last: an interrupt comes before or after all of it.
+        me.leads = False
+        if successor is None:
             self._leading = False
+        else:
+            successor.leads = True
+            successor.turn.put(None)
 
-    def _failed(self, group: Sequence[Item], error: BaseException) -> None:
+    def _failed(self, me: Item, error: BaseException) -> None:
+        """Stop for good after an error of this leader."""
         self.fail(self._wrapped(error))
         failure = self._failure
         assert failure is not None  # noqa: S101 - `fail` set it
-        for item in group:
-            _finish(item, item.failed(failure))
         with self._lock:
-            self._leading = False
+            for item in self._group:
+                if not item.done:
+                    self._mark(item, item.failed(failure))
+                _call(item)
+            self._group = []
+            me.leads = self._leading = False
+        self._tell()
 
-    def _call_worker(self) -> None:
-        """Let the worker lead. Under the lock."""
+    def _mark(self, item: Item, error: HoldfastError) -> None:
+        """Let an item fail. Under the lock."""
+        item.error = error
+        item.done = True
+        _call(item)
+        if item.future is not None:
+            self._told.append(item)
+
+    def _call_worker(self, me: Item) -> None:
+        """Give the lead to the worker. Under the lock."""
+        me.leads = False
         self._worker_leads = True
+        if not self._start_worker():  # whoever comes next leads
+            self._worker_leads = self._leading = False
+
+    def _start_worker(self) -> bool:
+        """See to it that the worker looks at what there is to do. Under the lock.
+
+        Returns:
+            False when no thread can be started.
+        """
         if self._worker is None:
-            self._worker = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._worker.start()
+            worker = threading.Thread(target=self._run, name=self._name, daemon=True)
+            # Kept once it has started: after an interrupt in between, the next call starts
+            # another, and this one ends by itself.
+            try:
+                worker.start()
+            except RuntimeError:
+                log.warning("%s: no thread can be started, a later call does its work", self._name)
+                return False
+            self._worker = worker
         self._work.notify_all()
+        return True
 
     def _run(self) -> None:
         me = threading.current_thread()
         while True:
             with self._lock:
-                while not self._worker_leads and self._worker is me:
+                while not self._worker_leads and not self._told and self._worker is me:
                     self._work.wait()
-                if not self._worker_leads:
+                leads, self._worker_leads = self._worker_leads, False
+                if not leads and not self._told:
                     return
-                self._worker_leads = False
-            self._lead(None)
+            if leads:
+                self._lead_in_worker()
+            self._tell()
+
+    def _lead_in_worker(self) -> None:
+        """Write one group; the lead comes back here while nobody waits for it."""
+        me = Item()
+        me.leads = True
+        try:
+            first = self._lead_once()
+        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+            self._failed(me, error)
+            return
+        with self._lock:
+            self._pass_on(me)
+        if first is not None:
+            _call(first)
+
+    def _tell(self) -> None:
+        """Tell futures, in the order of their items; callbacks run here, and nothing is locked."""
+        while True:
+            try:
+                item = self._told.popleft()
+            except IndexError:
+                return
+            future = item.future
+            try:
+                if future is not None and item.error is None:
+                    future.set_result(item.result())
+                elif future is not None:
+                    future.set_exception(item.error)
+            except BaseException:
+                # A callback's, if it is no `Exception`; the futures behind it wait for this thread.
+                log.exception("a callback of a put's future failed")
 
 
 def _call(item: Item) -> None:
-    """Wake the caller, if it waits."""
-    if item.turn is not None:
-        item.turn.set()
-
-
-def _finish(item: Item, error: HoldfastError | None) -> None:
-    _mark(item, error)
-    _tell(item)
-
-
-def _mark(item: Item, error: HoldfastError | None) -> None:
-    item.error = error
-    item.done = True
-    _call(item)
-
-
-def _tell(item: Item) -> None:
-    """Settle the future; what hangs on it runs here, so never under the lock."""
-    if item.future is not None:
-        if item.error is None:
-            item.future.set_result(item.result())
-        else:
-            item.future.set_exception(item.error)
+    """Wake the caller, if it waits; may be repeated."""
+    item.turn.put(None)

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from holdfast.commits._data import ArrowStream, Data, as_reader, differences, read_any
+from holdfast.commits._data import (
+    ArrowStream,
+    Data,
+    as_reader,
+    checked,
+    differences,
+    read_any,
+    refuse_fractions,
+)
 from holdfast.commits._lance import translated
 from holdfast.errors import CorruptError, InvalidInputError
-from holdfast.formats._entry import FIELD_ID, MAX_ENTRY_BYTES
+from holdfast.formats._entry import MAX_ENTRY_BYTES
+from holdfast.formats._fields import Field, arrow_field, counterpart, fit_array
 from holdfast.formats._sstable import TOMBSTONE
 from holdfast.shard._base import Base
 
-Column = TypeVar("Column", pa.Array, pa.ChunkedArray)
-
 Keys: TypeAlias = "ArrowStream | pa.RecordBatch | pa.Array | Sequence[Any]"
-"""Keys: Arrow data with the key columns, rows as dicts, or values of a key of one column."""
+"""Keys: Arrow data with the key columns, dicts, tuples, or values of a key of one column."""
 
 
 class Given(NamedTuple):
@@ -48,12 +55,7 @@ def rows_of(data: Data, base: Base) -> Given:
     """
     if not isinstance(data, pa.RecordBatch) or not data.schema.equals(base.schema):
         data = _fitting(data, base)
-    for index in base.never_null:
-        if data.column(index).null_count:
-            raise InvalidInputError(
-                "a column has nulls that may have none", column=base.schema.names[index]
-            )
-    return _checked(data, deleted=False)
+    return _checked(base.content.check(data), deleted=False)
 
 
 def _fitting(data: Data, base: Base) -> pa.RecordBatch:
@@ -68,10 +70,17 @@ def _fitting(data: Data, base: Base) -> pa.RecordBatch:
 
 
 def _table_of(data: Data, base: Base) -> pa.Table:
-    if isinstance(data, pa.RecordBatch | pa.Table) and not differences(data.schema, base.schema):
+    if isinstance(data, pa.RecordBatch | pa.Table) and _has_types(data.schema, base.schema):
         return data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
     with translated("data"):
         return as_reader(data, base.schema).read_all()
+
+
+def _has_types(given: pa.Schema, wanted: pa.Schema) -> bool:
+    """Tell whether data fits and is of the table's own types."""
+    return not differences(given, wanted) and all(
+        given.field(name).type == wanted.field(name).type for name in given.names
+    )
 
 
 def tombstones_of(keys: Keys, base: Base) -> Given:
@@ -120,7 +129,7 @@ def keys_of(keys: Keys, base: Base) -> pa.Table:
     wanted = pa.schema([base.schema.field(name) for name in base.keys])
     try:
         table = _any_keys(keys, wanted)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+    except (pa.ArrowException, LookupError, TypeError, ValueError, ArithmeticError) as error:
         if isinstance(error, InvalidInputError):
             raise
         raise InvalidInputError(f"these are no keys of the table: {error}"[:300]) from error
@@ -130,7 +139,7 @@ def keys_of(keys: Keys, base: Base) -> pa.Table:
         raise InvalidInputError("these are no keys of the table: " + "; ".join(problems))
     if any(table[name].null_count for name in wanted.names):
         raise InvalidInputError("a key is never null")
-    return table.select(wanted.names)
+    return pa.Table.from_batches(checked(table.select(wanted.names).to_reader(), wanted), wanted)
 
 
 def _any_keys(keys: Keys, wanted: pa.Schema) -> pa.Table:
@@ -139,12 +148,27 @@ def _any_keys(keys: Keys, wanted: pa.Schema) -> pa.Table:
     if hasattr(keys, "__arrow_c_stream__") or isinstance(keys, pa.RecordBatch):
         return read_any(keys).read_all()
     listed = list(keys)
-    if listed and isinstance(listed[0], Mapping):
-        names = [{name: row.get(name) for name in wanted.names} for row in listed]
-        return pa.Table.from_pylist(names, schema=_nullable(wanted))
-    if len(wanted) == 1:
+    if len(wanted) == 1 and not any(isinstance(key, Mapping) for key in listed[:1]):
+        refuse_fractions(listed, wanted.field(0))
         return pa.table([pa.array(listed, wanted.field(0).type)], names=wanted.names)
-    raise InvalidInputError("keys of several columns are given as dicts or as Arrow data")
+    rows = [_named(key, wanted.names) for key in listed]
+    for field in wanted:
+        refuse_fractions((row.get(field.name) for row in rows), field)
+    return pa.Table.from_pylist(rows, schema=_nullable(wanted))
+
+
+def _named(key: Any, names: Sequence[str]) -> dict[str, Any]:  # noqa: ANN401 - any value
+    """Return a key as its values by name: it is a dict, a tuple in the key's order, or a value."""
+    if isinstance(key, Mapping):
+        return {name: key.get(name) for name in names}
+    if len(names) == 1:
+        return {names[0]: key}
+    if not isinstance(key, tuple | list) or len(key) != len(names):
+        raise InvalidInputError(
+            "a key of several columns is a tuple of their values in the key's order, or a dict",
+            key_columns=", ".join(names),
+        )
+    return dict(zip(names, key, strict=True))
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
@@ -154,58 +178,32 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
 def fitted(batch: pa.RecordBatch, base: Base) -> pa.RecordBatch:
     """Return the rows of a log entry in the table's columns of today.
 
-    Columns are matched by id where the entry has ids: a column that was dropped and made anew
-    is another one. What is missing is null, what is too much is left out.
+    Columns, and fields inside them, are matched by id where the entry has ids: one that was
+    dropped and made anew is another one. What is missing is null, what is too much is left out.
 
     Raises:
         CorruptError: a key column is missing, or a column has a type that does not fit.
     """
     if batch.schema.equals(base.log_schema, check_metadata=True):
         return relabelled(batch, base.storage_schema)
-    by_id = {
-        (field.metadata or {}).get(FIELD_ID): index
-        for index, field in enumerate(batch.schema)
-        if field.name != TOMBSTONE
-    }
-    known = any(key is not None for key in by_id)
-    columns = []
-    for field in base.log_schema:
-        number = (field.metadata or {}).get(FIELD_ID)
-        if known and field.name != TOMBSTONE:  # stock's tombstones have no id
-            index = by_id.get(number, -1)
-        else:
-            index = batch.schema.get_field_index(field.name)
-        columns.append(_column(batch, index, base.storage_schema.field(field.name), base))
-    return pa.RecordBatch.from_arrays(columns, schema=base.storage_schema)
+    theirs = [arrow_field(field) for field in batch.schema if field.name != TOMBSTONE]
+    columns = [_column(batch, theirs, ours, base) for ours in base.fields]
+    return pa.RecordBatch.from_arrays([*columns, _tombstone(batch)], schema=base.storage_schema)
 
 
-def _column(batch: pa.RecordBatch, index: int, field: pa.Field, base: Base) -> pa.Array:
-    if index < 0 and field.name == TOMBSTONE:
-        return pa.array(np.zeros(batch.num_rows, np.bool_))
-    if index < 0 and field.name in base.keys:
-        raise CorruptError("a log entry lacks a column of the key", column=field.name)
-    if index < 0:
-        return pa.nulls(batch.num_rows, field.type)
-    return cast_column(batch.column(index), field)
+def _column(batch: pa.RecordBatch, theirs: Sequence[Field], ours: Field, base: Base) -> pa.Array:
+    at = counterpart(ours, theirs)
+    if at is not None:
+        return fit_array(batch.column(theirs[at].name), theirs[at], ours)
+    if ours.name in base.keys:
+        raise CorruptError("a log entry lacks a column of the key", column=ours.name)
+    return pa.nulls(batch.num_rows, ours.field.type)
 
 
-def cast_column(column: Column, field: pa.Field) -> Column:
-    """Return a column of a log or an SSTable in the table's type.
-
-    Raises:
-        CorruptError: its values do not fit.
-    """
-    if column.type == field.type:
-        return column
-    try:
-        return column.cast(field.type)
-    except pa.ArrowException as error:
-        raise CorruptError(
-            "a column of the log or of an SSTable does not have the table's type",
-            column=field.name,
-            type=str(column.type),
-            wanted=str(field.type),
-        ) from error
+def _tombstone(batch: pa.RecordBatch) -> pa.Array:
+    if TOMBSTONE in batch.schema.names:
+        return batch.column(TOMBSTONE)
+    return pa.array(np.zeros(batch.num_rows, np.bool_))
 
 
 def relabelled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -209,6 +209,75 @@ class Router:
         return _shard(self._spec, shard_id_of_value(value), value)
 
 
+class Members:
+    """Tells whether rows belong to one shard, by the table's own way of dividing them.
+
+    Anything does where shards are named by hand, or rows are divided in a way not known here.
+
+    Args:
+        base: the table.
+        shard_id: the shard.
+    """
+
+    def __init__(self, base: Base, shard_id: str) -> None:
+        self._shard_id = shard_id
+        self._keys = base.keys
+        self._field: ShardingField | None = None
+        self._column: str | None = None
+        specs = () if base.details is None else base.details.sharding_specs
+        if specs and _is_known(specs[-1]):
+            self._field = specs[-1].fields[0]
+            self._column = _find_column(self._field, base)
+        self._bucket = self._own_bucket()
+
+    def check(self, rows: pa.RecordBatch, *, deleted: bool = False) -> None:
+        """Refuse rows of other shards: of two rows of one key in two shards, the older may win.
+
+        Args:
+            rows: what is to be written.
+            deleted: they have their keys only. Stock also divides rows by other columns.
+
+        Raises:
+            InvalidInputError: there are some.
+        """
+        field = self._field
+        if field is None:
+            return
+        if field.transform == UNSHARDED:
+            belong = self._shard_id == shard_id_unsharded()
+        elif self._column is None or (deleted and self._column not in self._keys):
+            return  # it was dropped, or is not in these rows: nothing tells
+        elif field.transform == "bucket":
+            numbers = bucket(rows[self._column], _buckets(field))
+            belong = self._bucket is not None and bool((numbers == self._bucket).all())
+        else:
+            values = pc.unique(rows[self._column])
+            belong = all(shard_id_of_value(value) == self._shard_id for value in values)
+        if not belong:
+            raise InvalidInputError(
+                "these rows belong to another shard, and a newer row could be hidden by an older "
+                "one: divide rows with table.router().split(rows) and put each part through the "
+                "writer of its shard",
+                shard_id=self._shard_id,
+                sharding=field.transform,
+                column=self._column,
+            )
+
+    def _own_bucket(self) -> int | None:
+        if self._field is None or self._field.transform != "bucket":
+            return None
+        for number in range(_buckets(self._field)):
+            if shard_id_of_bucket(number) == self._shard_id:
+                return number
+        return None
+
+
+def _is_known(spec: ShardingSpec) -> bool:
+    """Tell whether rows are divided in a way that is known here."""
+    known = {UNSHARDED, "bucket", "identity"}
+    return len(spec.fields) == 1 and spec.fields[0].transform in known
+
+
 def _shard(spec: ShardingSpec | None, shard_id: str, value: pa.Scalar) -> Shard:
     if spec is None:
         return Shard(shard_id=shard_id)
@@ -221,8 +290,7 @@ def _spec(base: Base) -> ShardingSpec | None:
     if not specs:
         return None
     spec = specs[-1]
-    known = {UNSHARDED, "bucket", "identity"}
-    if len(spec.fields) != 1 or spec.fields[0].transform not in known:
+    if not _is_known(spec):
         raise InvalidInputError(
             "the table divides its rows in a way that is not known here: name shards by their ids",
             spec_id=spec.spec_id,
@@ -244,12 +312,18 @@ def _buckets(field: ShardingField) -> int:
 
 
 def _column_of(field: ShardingField, base: Base) -> str | None:
-    if not field.source_ids:
-        return None
+    column = _find_column(field, base)
+    if column is None and field.source_ids:
+        raise InvalidInputError("the table's sharding column was dropped", field_id=field.field_id)
+    return column
+
+
+def _find_column(field: ShardingField, base: Base) -> str | None:
+    """Return the column that rows are divided by; None if there is none, or none any more."""
     for path, number in base.ids.items():
-        if number == field.source_ids[0] and len(path) == 1:
+        if field.source_ids and number == field.source_ids[0] and len(path) == 1:
             return path[0]
-    raise InvalidInputError("the table's sharding column was dropped", field_id=field.field_id)
+    return None
 
 
 def _some_value(kind: pa.DataType) -> pa.Scalar:

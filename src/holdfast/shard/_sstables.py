@@ -7,7 +7,9 @@ disk all of it fsynced. Until a shard manifest names it, nobody sees it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -32,9 +34,11 @@ from holdfast.formats._sstable import (
     sstable_path,
 )
 from holdfast.shard._base import Base, KeptIndex
-from holdfast.storage import LocalStore, ObjectStore
+from holdfast.storage import ObjectStore, SupportsDistrust, SupportsSync
 
 _ALL_ROWS = (1 << 31) - 1  # in one file; Lance counts in 32 bits, and more would wrap around
+_BITS = "hamming"
+_NO_VECTORS = re.compile(r"cannot train \d+ centroids with 0 vectors")
 _KEY_INDEX_VERSION = "2.0"  # of Lance's files; the readers expect this one
 
 
@@ -55,6 +59,9 @@ class Sstables:
         self._address = address.rstrip("/")
         self._options = dict(options) or None
         self._ids = ids
+        # Lance refuses to commit where it knows that the store's condition does not hold. The
+        # folder has a name that nobody else has, so there is nobody to keep out.
+        self._lock = _alone if isinstance(store, SupportsDistrust) else None
 
     def write(self, base: Base, shard_id: str, generation: int, rows: pa.Table) -> SsTable:
         """Write one generation; durable when this returns, and seen by nobody yet.
@@ -98,6 +105,7 @@ class Sstables:
                 max_rows_per_file=_ALL_ROWS,
                 max_bytes_per_file=1 << 62,
                 enable_v2_manifest_paths=True,
+                commit_lock=self._lock,
             )
         if not base.numbered_afresh:
             self._give_base_ids(path, base)
@@ -132,7 +140,7 @@ class Sstables:
         if not indexes:
             return
         with translated(self._address):
-            dataset = lance.dataset(address, storage_options=self._options)
+            dataset = lance.dataset(address, storage_options=self._options, commit_lock=self._lock)
             for index in indexes:
                 _add_index(dataset, index)
 
@@ -158,8 +166,35 @@ class Sstables:
             writer.write_batch(table)
 
     def _sync(self, path: str) -> None:
-        if isinstance(self._store, LocalStore):
+        if isinstance(self._store, SupportsSync):
             self._store.sync([info.path for info in self._store.list(path)])
+
+
+@contextlib.contextmanager
+def _alone(_version: int) -> Iterator[None]:
+    """Commit without keeping anybody out; for a folder that nobody else knows."""
+    yield
+
+
+def _add_vector_index(dataset: lance.LanceDataset, index: KeptIndex) -> None:
+    """Index the vectors; without one there is nothing to find, and nothing is indexed.
+
+    A generation may hold deletes only, or vectors that are null, not finite, or too short for
+    their metric: Lance trains no index on none.
+    """
+    metric = str(index.settings["metric"])
+    try:
+        dataset.create_index(
+            index.column,
+            "IVF_FLAT" if metric == _BITS else "IVF_HNSW_SQ",  # the latter knows no bits
+            name=index.name,
+            metric=metric,
+            num_partitions=1,
+            replace=True,
+        )
+    except RuntimeError as error:
+        if not _NO_VECTORS.search(str(error)):
+            raise
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:
@@ -169,14 +204,7 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
 
 def _add_index(dataset: lance.LanceDataset, index: KeptIndex) -> None:
     if index.kind == "VECTOR":
-        dataset.create_index(
-            index.column,
-            "IVF_HNSW_SQ",
-            name=index.name,
-            metric=str(index.settings["metric"]),
-            num_partitions=1,
-            replace=True,
-        )
+        _add_vector_index(dataset, index)
     else:
         kind: Any = index.kind  # pylance lists the kinds of today
         settings: dict[str, Any] = dict(index.settings)

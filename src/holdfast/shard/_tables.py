@@ -55,6 +55,11 @@ class Tables:
         return self._active.table
 
     @property
+    def active_size(self) -> int:
+        """Return what of the budget the one that takes rows holds."""
+        return self._active.size
+
+    @property
     def frozen(self) -> Sequence[Generation]:
         """Return those that wait, oldest first."""
         return tuple(self._frozen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import lance
@@ -11,25 +12,28 @@ from lance.dataset import Index
 from lance.lance import Bitmap
 
 from holdfast._clock import Clock
-from holdfast._ids import RandomIds
+from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter import Arbiter
 from holdfast.commits._committer import LanceOperation
-from holdfast.errors import ConflictError, InvalidInputError, NotFoundError
+from holdfast.commits._versions import Versions
+from holdfast.errors import ConflictError, FencedError, InvalidInputError, NotFoundError
 from holdfast.formats import index_id, version_name
+from holdfast.formats._content import check_log_types
+from holdfast.formats._manifest import Head
 from holdfast.formats._mem_wal_details import (
     DETAILS_TYPE,
     MEM_WAL_INDEX,
     MemWalDetails,
     encode_details,
 )
-from holdfast.shard._base import Base, read_base
-from holdfast.shard._config import ShardWriterConfig, recorded
+from holdfast.shard._base import Base, read_base, read_entry
+from holdfast.shard._config import Settings, ShardWriterConfig, recorded
 from holdfast.shard._shards import Router, Shard, Sharding, find_shard
 from holdfast.shard._sstables import Sstables
 from holdfast.shard._writer import ShardWriter
 from holdfast.storage import ObjectStore
 from holdfast.txn import TxnLike
-from holdfast.wal import ShardManifests, WalAppender
+from holdfast.wal import LogMemory, ShardManifests, WalAppender, list_shards
 
 _PREPARED: TxnLike = ("holdfast.log", 1)
 """The transaction under which a table is prepared, so that it is once."""
@@ -44,6 +48,7 @@ class ShardVerbs(ABC):
     _store: ObjectStore
     _arbiter: Arbiter
     _clock: Clock
+    _versions: Versions
 
     @abstractmethod
     def dataset(self, version: int | None = None) -> lance.LanceDataset:
@@ -80,31 +85,75 @@ class ShardVerbs(ABC):
             UnavailableError, PermissionDeniedError: a store did not do its part.
             CommitStoreRegressedError, ForeignVersionError: a name is not what was decided.
         """
-        base = self._prepared_base()
-        chosen = find_shard(shard, base)
-        details = base.details or MemWalDetails()
-        settings = (config or ShardWriterConfig()).settled(details.writer_defaults)
         ids = RandomIds()
-        appender = WalAppender.claim(
-            self._store,
-            self._arbiter,
-            chosen.shard_id,
-            shard_spec_id=chosen.spec_id,
-            field_entries=chosen.values,
-            clock=self._clock,
-            ids=ids,
-        )
+        base, appender, settings = self._claim(shard, config or ShardWriterConfig(), ids)
         writer = ShardWriter(
             appender,
             base,
             sstables=Sstables(self._store, self._uri, self._resolved, ids),
-            manifests=ShardManifests(
-                self._store, self._arbiter, chosen.shard_id, clock=self._clock, ids=ids
-            ),
+            manifests=ShardManifests(self._store, self._arbiter, appender.shard_id, ids=ids),
             settings=settings,
             clock=self._clock,
+            memory=LogMemory(self._store, self._arbiter, appender.shard_id, ids=ids),
+            newest_base=self._base,
+            check_log=partial(self._check_log, base),
         )
         return writer.replayed()
+
+    def _claim(
+        self, shard: str | Shard, config: ShardWriterConfig, ids: Ids
+    ) -> tuple[Base, WalAppender, Settings]:
+        """Claim a shard, with the columns that the table has once the fence is there.
+
+        An overwrite fences every shard before it replaces the columns. Who claims a shard
+        behind that fence, and read the columns before, would write rows for the old ones.
+        """
+        for _ in range(_TRIES):
+            base = self._prepared_base()
+            chosen = find_shard(shard, base)
+            details = base.details or MemWalDetails()
+            settings = config.settled(details.writer_defaults)
+            appender = WalAppender.claim(
+                self._store,
+                self._arbiter,
+                chosen.shard_id,
+                shard_spec_id=chosen.spec_id,
+                field_entries=chosen.values,
+                first_generation=details.compacted.get(chosen.shard_id, 0) + 1,
+                clock=self._clock,
+                ids=ids,
+            )
+            try:
+                now = self._prepared_base()
+            except BaseException:
+                appender.close()
+                raise
+            if now.log_id == base.log_id:
+                return now, appender, settings
+            appender.close()
+        raise ConflictError("the table's columns were replaced each time first: try again")
+
+    def _check_log(self, base: Base) -> None:
+        """Stop a writer whose rows nobody could read: called now and then, and at each flush.
+
+        Raises:
+            LogLostError: the table does not say any more how far its log is merged.
+            FencedError: the columns were replaced since the shard was claimed.
+            StaleHandleError: another table is there.
+            Other errors: of the stores; nothing is known then.
+        """
+        manifest = self._versions.newest_manifest()
+        if manifest is None:
+            return
+        entry = read_entry(manifest, lambda: list_shards(self._store))
+        found = None if entry is None else entry.log_id
+        if base.log_id not in (None, found):
+            self._arbiter.confirm_place()  # perhaps it is another table
+            raise FencedError(
+                "the table was overwritten with other columns: what was acknowledged before is "
+                "superseded; open the shard again to write for the columns of today",
+                version=Head(manifest).version,
+            )
 
     def prepare_writers(
         self,
@@ -196,4 +245,6 @@ class ShardVerbs(ABC):
         manifest = self._arbiter.read(version_name(int(dataset.version)))
         if manifest is None:
             raise NotFoundError("the table's newest version is gone", version=dataset.version)
+        check_log_types(dataset.schema)
+        read_entry(manifest, lambda: list_shards(self._store))
         return read_base(dataset, manifest)

@@ -33,6 +33,7 @@ from holdfast.shard._engine import COUNTS, Engine, Freeze, PutResult, closed
 from holdfast.shard._rows import Keys, keys_of, rows_of, tombstones_of
 from holdfast.shard._shards import Shard
 from holdfast.shard._stats import MemTableStats, WalStats, WriterStats
+from holdfast.txn import TxnLike
 
 _SEARCH_LIMIT = 10
 
@@ -84,20 +85,27 @@ class ShardWriter(Engine):
             with suppress(HoldfastError):
                 self.close()
 
-    def put(self, data: Data, *, timeout: timedelta | None = None) -> PutResult:
+    def put(
+        self, data: Data, *, txn: TxnLike | None = None, timeout: timedelta | None = None
+    ) -> PutResult:
         """Write rows; with a primary key, they replace rows of the same key.
 
         Durable when this returns, and readable through this writer. All rows of one call
         are in one log entry: all or none survive. With `durable_write=False` it returns
-        early, which acknowledges nothing.
+        early, which acknowledges nothing; this writer's reads find the rows all the same.
 
         Args:
             data: anything with Arrow's stream interface, a batch, or a list of dicts. Do not
                 change its memory afterwards.
+            txn: a pair (app, number) or a string. A put that is repeated under its id, here or
+                by any later writer of this shard, is applied once; `applied` tells. An id counts
+                within its shard, and puts and deletes share them.
             timeout: how long to wait while the writer's buffer is full; for ever unless told.
 
         Raises:
-            InvalidInputError: no rows, rows that do not fit, or the writer is closed.
+            InvalidInputError: no rows, rows that do not fit or belong to another shard (see
+                `Table.router`), no transaction id or one of an app with too many gaps, or the
+                writer is closed.
             BackpressureError: the buffer stayed full; nothing was taken.
             FencedError: another writer owns the shard; `unacknowledged` has the rows. Final.
             PoisonedError: the outcome is unknown; so. Final.
@@ -107,47 +115,54 @@ class ShardWriter(Engine):
                 was decided. Final.
         """
         self._check()
-        return self._put(rows_of(data, self._base), timeout)
+        return self._put(rows_of(data, self._base), timeout, txn)
 
-    def delete(self, keys: Keys, *, timeout: timedelta | None = None) -> PutResult:
+    def delete(
+        self, keys: Keys, *, txn: TxnLike | None = None, timeout: timedelta | None = None
+    ) -> PutResult:
         """Delete rows by key; durable when this returns. A key that is not there is fine.
 
         Args:
-            keys: Arrow data with the key columns, rows as dicts, or the values of a key of
-                one column.
+            keys: Arrow data with the key columns, dicts, tuples in the key's order, or the
+                values of a key of one column.
+            txn: as for `put`.
             timeout: as for `put`.
 
         Raises:
-            InvalidInputError: the table has no primary key, or these are no keys of it.
+            InvalidInputError: the table has no primary key, these are no keys of it, or keys of
+                another shard.
             Other errors: as for `put`.
         """
         self._check()
-        return self._put(tombstones_of(keys, self._base), timeout)
+        return self._put(tombstones_of(keys, self._base), timeout, txn)
 
-    def put_nowait(self, data: Data) -> Future[PutResult]:
+    def put_nowait(self, data: Data, *, txn: TxnLike | None = None) -> Future[PutResult]:
         """Write rows and return at once; the future is done when they are durable.
 
-        Futures are done in the order of the calls. What is done as a future's callback holds
-        up the puts behind it.
+        With `txn` as `put` has it; the first one of a shard is prepared by one write, here.
+        Futures are done in the order of the calls. A callback may use the writer; it holds up
+        the futures behind it, so it must not wait for one of them.
 
         Raises:
-            InvalidInputError: no rows, rows that do not fit, or the writer is closed.
+            InvalidInputError: no rows, rows that do not fit or belong to another shard, or the
+                writer is closed.
             BackpressureError: the buffer is full; nothing was taken.
             Other errors: of a writer that stopped before, as for `put`. The future gets those
                 that come later.
         """
         self._check()
-        return self._nowait(rows_of(data, self._base))
+        return self._nowait(rows_of(data, self._base), txn)
 
-    def delete_nowait(self, keys: Keys) -> Future[PutResult]:
+    def delete_nowait(self, keys: Keys, *, txn: TxnLike | None = None) -> Future[PutResult]:
         """Delete rows by key and return at once; the future is done when that is durable.
 
         Raises:
-            InvalidInputError: the table has no primary key, or these are no keys of it.
+            InvalidInputError: the table has no primary key, these are no keys of it, or keys of
+                another shard.
             Other errors: as for `put_nowait`.
         """
         self._check()
-        return self._nowait(tombstones_of(keys, self._base))
+        return self._nowait(tombstones_of(keys, self._base), txn)
 
     def lookup(self, keys: Keys, *, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the newest rows of keys that this writer holds, in the order of the keys.
@@ -193,6 +208,8 @@ class ShardWriter(Engine):
     ) -> pa.Table:
         """Return rows that this writer holds whose text matches, best first; see `lookup`.
 
+        Text is split as the table's index says now: that costs a look at its newest version.
+
         Args:
             column: a column of text.
             query: words, or one of Lance's query objects.
@@ -202,9 +219,12 @@ class ShardWriter(Engine):
         Raises:
             InvalidInputError: no column of text, an unknown column, or a writer without
                 MemTables.
+            UnavailableError, PermissionDeniedError: a store did not tell.
             Other errors: a stopped writer's, as for `put`.
         """
-        return self._reading.search(self._readable(), column, query, columns, limit)
+        tables = self._readable()
+        self._use_newest_indexes()
+        return self._reading.search(tables, column, query, columns, limit)
 
     def nearest(
         self,
@@ -233,8 +253,11 @@ class ShardWriter(Engine):
                 metric or column, or a writer without MemTables.
             Other errors: a stopped writer's, as for `put`.
         """
+        tables = self._readable()
+        if metric is None:
+            self._use_newest_indexes()
         return self._reading.nearest(
-            self._readable(),
+            tables,
             column,
             query,
             k=k,
@@ -341,11 +364,13 @@ class ShardWriter(Engine):
             if self._closed:
                 return
             self._closed = True
-        self._group.close(closed())
-        failure = self._group.failure
-        if failure is None and flush and self._tables is not None:
-            self._freeze()
-            failure = self._flusher.drain()
-        self._end(closed())
+        try:
+            self._group.close(closed())
+            failure = self._group.failure
+            if failure is None and flush and self._tables is not None:
+                self._freeze()
+                failure = self._flusher.drain()
+        finally:  # also when this is interrupted: the rows are in the log
+            self._end(closed())
         if failure is not None:
             raise failure

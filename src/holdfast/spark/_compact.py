@@ -14,6 +14,7 @@ from typing import Any
 import lance.optimize
 
 from holdfast._clock import Clock, SystemClock
+from holdfast.commits._held import reporting
 from holdfast.commits._lance import translated
 from holdfast.errors import ConflictError, InvalidInputError
 from holdfast.options import StorageOptions
@@ -113,7 +114,7 @@ def _compact_once(
     )
     rewritten = [optimize.RewriteResult.from_json(answer["rewritten"]) for answer in answers]
     newest = table.dataset()
-    with translated(table.uri):
+    with translated(table.uri), reporting(newest):
         metrics = optimize.Compaction.commit(newest, rewritten)
     version = table.dataset().version
     rows = sum(int(answer["rows"]) for answer in answers)

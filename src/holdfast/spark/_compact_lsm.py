@@ -14,7 +14,7 @@ from typing import Any
 from lance.fragment import FragmentMetadata
 
 from holdfast._ids import RandomIds
-from holdfast.errors import NotFoundError
+from holdfast.errors import HoldfastError
 from holdfast.formats._shard_manifest import SsTable
 from holdfast.options import StorageOptions, resolve
 from holdfast.shard._sstables import Sstables
@@ -58,10 +58,10 @@ class SparkBase(LanceBase):
 
     def begin(self, shard_id: str, sstables: Sequence[SsTable]) -> LancePass | None:
         """Let tasks write the changes to the newest version."""
-        work = self.work(shard_id, sstables)
-        if work is None:
-            return None
         try:
+            work = self.work(shard_id, sstables)
+            if work is None:
+                return None
             answers = run_tasks(
                 self._spark,
                 _TASK,
@@ -69,9 +69,9 @@ class SparkBase(LanceBase):
                 description=f"holdfast: merge a log into {self._uri}",
                 progress=self._progress,
             )
-        except NotFoundError:
-            if self.merged(shard_id) >= sstables[0].generation:
-                return None  # merged, drained and collected since
+        except HoldfastError:
+            if self.is_merged(shard_id, sstables):
+                return None
             raise
         marked = Marked(
             updated=tuple(_fragments(answers, "updated")),

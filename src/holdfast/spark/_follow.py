@@ -5,8 +5,10 @@ on it emits what appends added. Compactions, index builds, settings and new colu
 rows and emit nothing. A version that deleted, changed or overwrote rows cannot be told as
 added rows: it ends the stream, or is passed over with `skipChangeCommits`.
 
-An offset says which version the stream began at and which one comes next, with how many of
-its fragments were emitted already; so versions that were read may be removed. Where the
+An offset says of which table it is, which version the stream began at and which one comes
+next, with how many of its fragments were emitted already; so versions that were read may be
+removed. A table that is made anew at the same place has other versions: an offset of the old
+one is refused. Where the
 stream begins is settled with the first end offset, not before: Spark keeps that one in the
 checkpoint and asks for the initial offset anew when it repeats the first batch.
 """
@@ -27,7 +29,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from holdfast.arbiter import open_arbiter
+from holdfast.arbiter import open_arbiter, read_pin
 from holdfast.commits._history import transaction_of
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.formats import version_name
@@ -67,12 +69,14 @@ class Position:
         version: the version that comes next.
         files: how many of the fragments which that version added it has emitted already.
         base: the version it began with.
+        table: the id of the table; none for one that was never tied to an arbiter.
         snapshot: whether it began with all rows of that version, or with those it added.
     """
 
     version: int
     files: int
     base: int
+    table: str
     snapshot: bool
 
     @classmethod
@@ -134,7 +138,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             NotFoundError: a version is gone that the stream has not seen.
         """
         newest = self._followed.newest() if self._last is None else self._last
-        position = Position.at(start) or self._first(newest)
+        position = self._position(start) or self._first(newest)
         if position.version > newest + 1 and position.version > position.base:
             raise InvalidInputError(
                 "the checkpoint is ahead of the table: it is of another table, or this one was "
@@ -147,10 +151,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Share out what lies between two offsets; the same whenever it is asked."""
-        last = Position.at(end)
+        last = self._position(end)
         if last is None:
             return []
-        first = Position.at(start) or last.begin()
+        first = self._position(start) or last.begin()
         pieces: list[Piece] = []
         for version in range(first.version, last.version + 1):
             begin = first.files if version == first.version else 0
@@ -171,12 +175,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._log is not None:
             self._log.close()
 
+    def _position(self, offset: Offset) -> Position | None:
+        """Return the position that an offset of this very table tells.
+
+        Raises:
+            InvalidInputError: the offset is of another table, or not one of ours.
+        """
+        position = Position.at(offset)
+        table = "" if position is None else self._followed.table_id
+        if position is not None and position.table != table:
+            raise InvalidInputError(
+                "the checkpoint is of another table: this one was made anew or copied since; "
+                "use a new checkpointLocation",
+                checkpoint=position.table,
+                table=table,
+            )
+        return position
+
     def _first(self, newest: int) -> Position:
-        asked = self._given.get("startingVersion")
+        asked, table = self._given.get("startingVersion"), self._followed.table_id
         if asked is None:
-            return Position(version=newest, files=0, base=newest, snapshot=True)
+            return Position(version=newest, files=0, base=newest, table=table, snapshot=True)
         base = newest + 1 if asked == "latest" else asked
-        return Position(version=base, files=0, base=base, snapshot=False)
+        return Position(version=base, files=0, base=base, table=table, snapshot=False)
 
     def _advanced(self, position: Position, newest: int, most: int | None) -> Position:
         """Go on past the newest version, or as far as `most` fragments reach."""
@@ -199,6 +220,12 @@ class _Log:
         self._arbiter = open_arbiter(place.uri, place.storage, commit_store=place.commit_store)
         self._skips = bool(given.get("skipChangeCommits"))
         self._added: dict[tuple[int, bool], list[tuple[int, int]]] = {}
+
+    @property
+    def table_id(self) -> str:
+        """Return the id of the table that is there now: it may be made anew under a stream."""
+        pin = read_pin(self._store)
+        return "" if pin is None else pin.table_id
 
     def newest(self) -> int:
         """Return the newest version."""

@@ -26,6 +26,7 @@ from pyspark.sql import functions as f
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._ids import Ids, RandomIds
+from holdfast.commits._log_rules import After
 from holdfast.commits._versions import Edit
 from holdfast.errors import ConflictError, HoldfastError, InvalidInputError
 from holdfast.formats import temporary_path
@@ -45,7 +46,7 @@ from holdfast.spark._tasks import failure_of, raise_if_error
 from holdfast.spark._types import check_writable, spark_schema
 from holdfast.table import CommitResult, Table
 from holdfast.txn import TxnLike
-from holdfast.upkeep._waiting import refuse_waiting
+from holdfast.upkeep._waiting import merge_waiting
 
 Operation: TypeAlias = Any
 """One of `lance.LanceOperation`, which ships no types."""
@@ -148,6 +149,7 @@ class Merge:
         ids: Ids | None = None,
     ) -> None:
         self._over_log = over_log
+        self._after: After | None = {}
         self._table = table
         self._options = options
         self._source = source
@@ -167,10 +169,11 @@ class Merge:
             CommitUnknownError: the outcome could not be learnt.
         """
         begun = self._clock.elapsed()
-        if txn is not None and self._table.applied([txn])[0]:
+        if txn is not None and self._table._is_repeat(txn):  # noqa: SLF001 - an edge of the same house
             return self._result(self._table.dataset().version, None, txn, begun)
         if not self._over_log:
-            refuse_waiting(self._table._log_ground())  # noqa: SLF001 - an edge of the same house
+            # What waits now counts; what is put from now on is concurrent, and may win.
+            self._after = merge_waiting(self._table._log_ground())  # noqa: SLF001 - as below
         for _ in range(tries):
             self._tries += 1
             base = self._table.dataset()
@@ -275,6 +278,7 @@ class Merge:
                     read_version=int(base.version),
                     txn=txn,
                     edit=_only_after(seen),
+                    after=self._after,
                 )
             except _StaleError:
                 continue

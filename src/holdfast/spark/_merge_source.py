@@ -214,8 +214,10 @@ class _Changes:
 
     def _rows(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the rows to write; keep in mind those to delete."""
+        from holdfast.formats._content import Content  # noqa: PLC0415
         from holdfast.spark._types import batch_for_table  # noqa: PLC0415
 
+        content = Content(self._table.schema)
         for batch in batches:
             self._check(batch)
             if self._done.refused:
@@ -225,7 +227,7 @@ class _Changes:
             if not writing.num_rows:
                 continue
             try:
-                yield batch_for_table(writing, self._table.schema)
+                yield content.check(batch_for_table(writing, self._table.schema))
             except HoldfastError as error:
                 self._done.error = error_answer(error)
                 raise

@@ -23,6 +23,7 @@ from holdfast.errors import (
     InvalidInputError,
     NotFoundError,
 )
+from holdfast.formats._keys import key_columns
 from holdfast.formats._transaction import DATA_FOLDER
 from holdfast.spark._options import Given
 from holdfast.spark._place import Place
@@ -42,7 +43,7 @@ class Plan:
 
     Attributes:
         place: where the table is.
-        version: the version whose columns the files are written for.
+        version: the version whose columns the files are written for; 0 for a new table.
         columns: the columns that are written, in the table's order and types.
         replaces: whether the rows replace all that are there.
         limits: how large files get and in which format they are, in Lance's words.
@@ -67,6 +68,7 @@ def plan_write(frame: StructType, given: Given, *, replaces: bool) -> Plan:
 
     place = Place.of(given)
     with _opened(place, frame, given) as (table, newest):
+        table.check_writable()  # before the tasks write files
         dataset = newest
         _check_key(dataset.schema, given)
         if replaces and given.get("overwriteSchema"):
@@ -84,6 +86,27 @@ def plan_write(frame: StructType, given: Given, *, replaces: bool) -> Plan:
             replaces=replaces,
             limits=_limits(dataset, given),
         )
+
+
+def plan_creation(frame: StructType, given: Given) -> Plan:
+    """Return how tasks write for a table that the commit of their rows will create.
+
+    Raises:
+        InvalidInputError: the frame, or the key, cannot be stored.
+    """
+    from holdfast.table import _with_key  # noqa: PLC0415 - workers do without
+
+    asked = {
+        "max_rows_per_file": given.get("maxRowsPerFile"),
+        "max_bytes_per_file": given.get("maxBytesPerFile"),
+    }
+    return Plan(
+        place=Place.of(given),
+        version=0,
+        columns=_with_key(table_schema(frame, given.sizes), given.get("primaryKey") or ()),
+        replaces=False,
+        limits={name: value for name, value in asked.items() if value is not None},
+    )
 
 
 def _limits(dataset: lance.LanceDataset, given: Given) -> dict[str, Any]:  # Any: numbers and words
@@ -151,9 +174,7 @@ def _with_newest(table: Table) -> Opened:
 
 
 def _key_of(schema: pa.Schema) -> list[str]:
-    from holdfast.table import PRIMARY_KEY  # noqa: PLC0415 - workers do without
-
-    return [field.name for field in schema if PRIMARY_KEY in (field.metadata or {})]
+    return list(key_columns(schema))
 
 
 def _check_key(schema: pa.Schema, given: Given) -> None:

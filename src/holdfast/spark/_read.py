@@ -33,14 +33,18 @@ if TYPE_CHECKING:
 
 _PARTITION_BYTES = 64 * 2**20
 _BATCH_ROWS = 16 * 1024
+LIMIT = "secretLimit"
+"""How many rows of a task are enough; the catalog in Java gives it, users never do."""
 
 
 class Piece(NamedTuple):
-    """One fragment of one version, and how many bytes it has."""
+    """One fragment of one version, and how many bytes it has; or a range of its rows."""
 
     version: int
     fragment: int
     size: int
+    start: int = 0
+    rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,9 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         self._schema = schema
-        self._given = parse(options, Use.READ)
+        told = {key: text for key, text in options.items() if key.lower() != LIMIT.lower()}
+        self._limit = next((int(options[key]) for key in options if key not in told), None)
+        self._given = parse(told, Use.READ)
         self._place = Place.of(self._given)
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -134,14 +140,17 @@ class BatchReader(DataSourceReader):
             self._check_filter(dataset)
             if is_search(self._given):
                 return [SearchPart(version, record if record and record.shards else None)]
-            pieces = (
+            pieces = [
                 Piece(version, fragment.fragment_id, _bytes_of(fragment))
                 for fragment in dataset.get_fragments()
-            )
-            parts = share_out(pieces, self._given.get("fragmentsPerPartition"))
-            if record is None or not record.shards:
-                return parts
-            return parts_of(record, [fragments_of(part) for part in parts])
+            ]
+            per_part = self._given.get("fragmentsPerPartition")
+            if record is not None and record.shards:
+                parts = share_out(pieces, per_part)
+                return parts_of(record, [fragments_of(part) for part in parts])
+            if per_part is None and self._given.get("filter") is None:
+                pieces = [part for piece in pieces for part in _split(dataset, piece)]
+            return share_out(pieces, per_part)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
@@ -149,7 +158,9 @@ class BatchReader(DataSourceReader):
             return read_search(self._place, partition, self._schema, self._given)
         if isinstance(partition, FreshPart):
             return read_fresh(self._place, partition, self._schema, self._given.get("filter"))
-        return read_part(self._place, partition, self._schema, self._given.get("filter"))
+        return read_part(
+            self._place, partition, self._schema, self._given.get("filter"), self._limit
+        )
 
     def _check_filter(self, dataset: Any) -> None:  # noqa: ANN401 - untyped pylance
         if self._given.get("filter") is not None:
@@ -159,6 +170,22 @@ class BatchReader(DataSourceReader):
 
 def _bytes_of(fragment: Any) -> int:  # noqa: ANN401 - untyped pylance
     return sum(int(file.file_size_bytes or 0) for file in fragment.metadata.files)
+
+
+def _split(dataset: Any, piece: Piece) -> Iterator[Piece]:  # noqa: ANN401 - untyped pylance
+    """Yield ranges of a large fragment's rows, so that a compacted table is read in parallel.
+
+    Only without a filter: with one, Lance counts the rows that meet it.
+    """
+    parts = piece.size // _PARTITION_BYTES
+    if parts < 2:  # noqa: PLR2004 - one piece is the fragment itself
+        yield piece
+        return
+    rows = int(dataset.get_fragment(piece.fragment).count_rows())
+    step = -(-rows // parts)
+    for start in range(0, rows, step):
+        size = piece.size // parts
+        yield piece._replace(size=size, start=start, rows=min(step, rows - start))
 
 
 def share_out(pieces: Iterable[Piece], per_part: int | None) -> list[InputPartition]:
@@ -180,26 +207,41 @@ def fragments_of(part: InputPartition) -> list[int]:
 
 
 def read_part(
-    place: Place, part: InputPartition, schema: StructType, condition: str | None
+    place: Place,
+    part: InputPartition,
+    schema: StructType,
+    condition: str | None,
+    limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of some fragments, as Spark wants them; runs in a task.
 
-    A column that came after a fragment's version is null in it.
+    With a limit, at most so many of each version. A column that came after a fragment's
+    version is null in it.
 
     Raises:
         NotFoundError: a version, or one of its files, is not there any more.
         InvalidInputError: a value has no place in Spark's type.
     """
     pieces = part.pieces if isinstance(part, Part) else ()  # Spark makes one of its own of none
-    for version, group in itertools.groupby(pieces, key=lambda piece: piece.version):
+    for (version, start, rows), group in itertools.groupby(pieces, key=_together):
         dataset = place.plain(version)
         there = set(dataset.schema.names)
         fragments: list[Any] = [dataset.get_fragment(piece.fragment) for piece in group]
+        most = limit if rows is None else rows if limit is None else min(rows, limit)
         with translated(place.uri):
             scanner = dataset.scanner(
                 columns=[name for name in schema.fieldNames() if name in there],
                 filter=condition,
                 fragments=fragments,
                 batch_size=_BATCH_ROWS,
+                limit=most,
+                offset=start or None,
             )
             yield from batches_for_spark(scanner.to_batches(), schema)
+
+
+def _together(piece: Piece) -> tuple[int, int, int | None]:
+    """Return what whole fragments of a version share, and no two ranges of rows do."""
+    if piece.rows is None:
+        return (piece.version, 0, None)
+    return (piece.version, piece.start, piece.rows)

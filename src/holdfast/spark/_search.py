@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from holdfast.errors import NotFoundError
-from holdfast.index._query import parse_query
+from holdfast.index._query import is_plain, parse_query
 from holdfast.index._search import SCORE, search
 from holdfast.options import resolve
 from holdfast.spark._options import Given
@@ -94,6 +94,7 @@ def _search_all(place: Place, record: SnapshotRecord, columns: list[str], given:
             given.get("searchLimit") or _LIMIT,
             columns=columns,
             filter=given.get("filter"),
+            plain=is_plain(given.get("searchQuery")),
         )
     except NotFoundError as error:
         raise expired() from error

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import MissingExtraError
+from holdfast.spark._jar import Catalogs, catalog_settings
 from holdfast.spark._java import find_java_home
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ _QUIET = Path(__file__).parent / "_quiet.properties"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _SHUFFLE = "spark.sql.shuffle.partitions"
 _PARTS_PER_CORE = 4
+_JARS = "spark.jars"
+_REDACTED_SETTINGS = (
+    r"(?i)secret|password|token|access[.]?key|^spark[.]sql[.]catalog[.][^.]+[.](storage[.]|.*url)"
+)
+"""Settings that Spark hides: its own rule, and the storage options and URLs of catalogs."""
 _REDACTED = "(?i)url|^storage[.]"
 """Options that Spark hides in plans: those with a URL (Spark's own rule), and storage options."""
 
@@ -34,6 +40,7 @@ def session(
     name: str = "holdfast",
     config: Mapping[str, str] | None = None,
     ui: bool = False,
+    catalogs: Catalogs | None = None,
 ) -> SparkSession:
     """Return a Spark session in which Holdfast works; the one that is running, if there is one.
 
@@ -44,13 +51,15 @@ def session(
         name: what Spark's pages call the application.
         config: more settings; they win over ours.
         ui: whether Spark serves its pages.
+        catalogs: as for `configure`.
 
     Raises:
+        InvalidInputError: a catalog's name or settings are malformed.
         MissingExtraError: pyspark or a Java is not installed; the message has the command.
         PermissionDeniedError: a small script to start Java with cannot be written.
     """
     begun: SparkSession.Builder = _pyspark_sql().SparkSession.builder
-    builder = configure(begun.master(master).appName(name), ui=ui)
+    builder = configure(begun.master(master).appName(name), ui=ui, catalogs=catalogs)
     if _is_local(master):
         builder = builder.config(_SHUFFLE, str(_PARTS_PER_CORE * (os.cpu_count() or 1)))
     for key, value in (config or {}).items():
@@ -62,7 +71,11 @@ def session(
 
 
 def configure(
-    builder: SparkSession.Builder, *, ui: bool = True, quiet: bool = True
+    builder: SparkSession.Builder,
+    *,
+    ui: bool = True,
+    quiet: bool = True,
+    catalogs: Catalogs | None = None,
 ) -> SparkSession.Builder:
     """Add to a session builder what Holdfast needs; call `getOrCreate` on what it returns.
 
@@ -74,12 +87,17 @@ def configure(
         builder: `SparkSession.builder`, with your settings.
         ui: whether Spark serves its pages.
         quiet: log errors only, and draw no progress bars.
+        catalogs: tables by name: `{"lake": "s3://bucket/lake"}` makes `lake.events` the table
+            at `s3://bucket/lake/events.lance`. A mapping in the place of the root has more
+            settings: `{"root": ..., "commitStoreUrl": ..., "allowDrop": "true"}`.
 
     Raises:
+        InvalidInputError: a catalog's name or settings are malformed.
         MissingExtraError: pyspark or a Java is not installed; the message has the command.
         PermissionDeniedError: a small script to start Java with cannot be written.
     """
     sql = _pyspark_sql()
+    named = catalog_settings(catalogs or {}, _spark_version())
     given = builder._options  # noqa: SLF001 - a builder shows them nowhere else
     connects = "spark.remote" in given
     master = given.get("spark.remote") or given.get("spark.master", "")
@@ -95,14 +113,23 @@ def configure(
     ours = {
         "spark.ui.enabled": str(ui).lower(),
         "spark.sql.redaction.options.regex": _REDACTED,
+        "spark.redaction.regex": _REDACTED_SETTINGS,
     }
     if quiet:
         ours["spark.ui.showConsoleProgress"] = "false"
         ours[_JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={_QUIET.as_uri()}"
-    for key, value in ours.items():
-        if key not in given:
+    for key, value in {**ours, **named}.items():
+        if key == _JARS and given.get(key):
+            builder = builder.config(key, f"{given[key]},{value}")
+        elif key not in given:
             builder = builder.config(key, value)
     return builder
+
+
+def _spark_version() -> str:
+    import pyspark  # noqa: PLC0415 - optional
+
+    return str(pyspark.__version__)
 
 
 def _is_local(master: str) -> bool:

@@ -31,7 +31,10 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
 
 from holdfast.errors import InvalidInputError
+from holdfast.formats._content import check_values
+from holdfast.formats._sql import check_names
 from holdfast.options import suggestion
+from holdfast.spark._vectors import cast_vectors
 
 VECTOR_KEY = "arrow.fixed-size-list.size"
 """The metadata of a Spark column that is stored as a vector of that length."""
@@ -80,7 +83,9 @@ def spark_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> spa
     Raises:
         InvalidInputError: a column is not there, or has a type that Spark has not.
     """
-    return spark.StructType([_spark_field(field) for field in chosen(schema, columns)])
+    fields = chosen(schema, columns)
+    check_names(field.name for field in fields)
+    return spark.StructType([_spark_field(field) for field in fields])
 
 
 def chosen(schema: pa.Schema, columns: Sequence[str] | None) -> list[pa.Field]:
@@ -206,13 +211,10 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
     if array.type == field.type:
         return array
     try:
-        return array.cast(field.type)
-    except pa.ArrowException as error:
-        hint = ""
-        if types.is_fixed_size_list(field.type):
-            hint = f": every array must have {field.type.list_size} elements"
+        return cast_vectors(array, field.type)
+    except (pa.ArrowException, InvalidInputError) as error:
         raise InvalidInputError(
-            f"a value of column {field.name!r} does not fit {field.type}{hint}",
+            f"a value of column {field.name!r} does not fit {field.type}",
             reason=str(error)[:200],
         ) from error
 
@@ -233,6 +235,10 @@ def table_schema(frame: spark.StructType, sizes: Mapping[str, int]) -> pa.Schema
     names = [field.name for field in frame.fields]
     if len(set(names)) != len(names):
         raise InvalidInputError("two columns have the same name")
+    check_names(names)
+    dotted = next((name for name in names if "." in name), None)
+    if dotted is not None:
+        raise InvalidInputError("Lance keeps no column with a dot in its name", column=dotted)
     unknown = set(sizes) - {name.lower() for name in names}
     if unknown:
         raise InvalidInputError("a vector column is not in the frame", column=min(unknown))
@@ -323,6 +329,7 @@ def batch_for_table(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     """
     if batch.schema.equals(wanted):
         return batch
+    check_values(batch)  # a cast takes them on trust
     fitted = _fitted(batch, wanted)
     for field in wanted:
         if not field.nullable and fitted.column(field.name).null_count:

@@ -16,7 +16,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lance
 import pyarrow as pa
@@ -37,13 +37,16 @@ from holdfast.errors import (
     ConflictError,
     HoldfastError,
     InvalidInputError,
+    StaleWorkError,
     UnavailableError,
 )
+from holdfast.formats._content import Content
+from holdfast.options import resolve
 from holdfast.spark._options import Use, parse
-from holdfast.spark._plan import Plan, plan_write
+from holdfast.spark._plan import Plan, plan_creation, plan_write
 from holdfast.spark._types import batch_for_table
-from holdfast.storage import LocalStore, open_store
-from holdfast.txn import TxnLike
+from holdfast.storage import SupportsSync, open_store
+from holdfast.txn import AppTxn, OwnTxn, TxnLike, parse_txn
 
 if TYPE_CHECKING:
     from holdfast.table import CommitResult, Table
@@ -52,6 +55,9 @@ log = logging.getLogger(__name__)
 
 QUERY_ID = "sql.streaming.queryId"
 """The property of a task that names its streaming query; the checkpoint keeps it for ever."""
+
+CREATES = "secretCreate"
+"""That the commit of the rows creates the table; the catalog in Java says so, users never do."""
 
 _TRIES = 5
 _FIRST_PAUSE_SECONDS = 0.2
@@ -65,24 +71,32 @@ class Written(WriterCommitMessage):
     query: str | None
 
 
-def stream_txn(query: str, batch: int) -> tuple[str, int]:
-    """Return the transaction id of one batch of a stream."""
-    return (f"spark-stream-{query}", batch)
+def stream_txn(query: str, batch: int) -> AppTxn:
+    """Return the transaction id of one batch of a stream.
+
+    Spark begins a batch when the one before is done. Empty ones are not committed.
+    """
+    return AppTxn(f"spark-stream-{query}", batch, in_order=True)
 
 
 class BatchWriter(DataSourceArrowWriter):
     """One job: `write` in its tasks, `commit` once on the driver. Travels as it was planned."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str], *, overwrite: bool) -> None:
-        given = parse(options, Use.WRITE)
-        self._plan = plan_write(schema, given, replaces=overwrite)
+        told = {key: text for key, text in options.items() if key.lower() != CREATES.lower()}
+        given = parse(told, Use.WRITE)
+        if len(told) < len(options):
+            self._plan = plan_creation(schema, given)
+        else:
+            self._plan = plan_write(schema, given, replaces=overwrite)
         # Made here, before the first task, so that it is one for all that may be repeated.
         self._txn: TxnLike = new_txn()
         self._applied = False
         if given.get("txnAppId") is not None:
             self._txn = (given.get("txnAppId"), given.get("txnVersion"))
+        if given.get("txnAppId") is not None and self._plan.version:
             with self._plan.place.opened() as table:
-                self._applied = table.applied([self._txn])[0]
+                self._applied = table._is_repeat(self._txn)  # noqa: SLF001 - an edge of the same house
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one task's rows to files of their own."""
@@ -101,7 +115,10 @@ class BatchWriter(DataSourceArrowWriter):
         if self._applied:
             log.info("already applied: txn=%s table=%s", self._txn, self._plan.place.uri)
             return
-        commit_fragments(self._plan, fragments_of(messages), self._txn)
+        if self._plan.version:
+            commit_fragments(self._plan, fragments_of(messages), self._txn)
+        else:
+            create_with(self._plan, fragments_of(messages), self._txn)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Leave everything as it is: the files may be in the table."""
@@ -143,9 +160,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         log_abort(f"{self._plan.place.uri} batch {batchId}", messages)
 
 
-def new_txn(ids: Ids | None = None) -> str:
+def new_txn(ids: Ids | None = None) -> OwnTxn:
     """Return a transaction id that nobody else has."""
-    return f"spark-{(ids or RandomIds()).token()}"
+    return OwnTxn(f"spark-{(ids or RandomIds()).token()}")
 
 
 # In the tasks.
@@ -165,24 +182,32 @@ def write_task(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Written:
     if first is None:
         return Written((), query)
     fitting = (batch_for_table(b, plan.columns) for b in itertools.chain([first], filled))
-    reader = pa.RecordBatchReader.from_batches(plan.columns, fitting)
+    reader = Content(plan.columns).checked(fitting)
     with translated(plan.place.uri):
-        fragments = write_fragments(
-            reader,
-            plan.place.plain(plan.version),
-            mode="overwrite" if plan.replaces else "append",
-            schema=plan.columns,
-            **plan.limits,
-        )
+        fragments = write_fragments(reader, schema=plan.columns, **_target(plan), **plan.limits)
     _make_durable(plan, fragments)
     return Written(tuple(json.dumps(part.to_json()) for part in fragments), query)
+
+
+def _target(plan: Plan) -> dict[str, Any]:  # Any: what `write_fragments` takes
+    """Return where the files go, and how Lance reads that."""
+    if plan.version:
+        mode = "overwrite" if plan.replaces else "append"
+        return {"dataset_uri": plan.place.plain(plan.version), "mode": mode}
+    resolved = {key: resolve(key, value) for key, value in plan.place.storage.items()}
+    return {
+        "dataset_uri": plan.place.uri,
+        "mode": "create",
+        "storage_options": resolved or None,
+    }
 
 
 def _make_durable(plan: Plan, fragments: Sequence[FragmentMetadata]) -> None:
     """Sync files on local disk here, in parallel; the driver may sit on another machine."""
     store = open_store(plan.place.uri, plan.place.storage)
-    if isinstance(store, LocalStore):
-        store.sync([f"data/{file.path}" for part in fragments for file in part.files])
+    if isinstance(store, SupportsSync):
+        files = (file for part in fragments for file in part.files)
+        store.sync([f"data/{file.path}" for file in files if file.base_id is None])
 
 
 # On the driver, after the tasks.
@@ -220,7 +245,7 @@ def commit_fragments(
         ConflictError: the table was changed in a way that excludes this.
         HoldfastError: a store failed; nothing was added.
     """
-    if not fragments and not plan.replaces:
+    if not fragments and not plan.replaces and not _leaves_a_gap(txn):
         return None
     clock = clock or SystemClock()
     unknown: CommitUnknownError | None = None
@@ -237,7 +262,8 @@ def commit_fragments(
             unknown = error
         except (UnavailableError, ConflictError) as error:
             failure = error
-            if isinstance(error, ConflictError) and not plan.replaces:
+            final = isinstance(error, StaleWorkError) or not plan.replaces
+            if isinstance(error, ConflictError) and final:
                 break
     # Once an outcome was unknown, a later failure does not make it known.
     if unknown is None and failure is not None:
@@ -250,10 +276,62 @@ def commit_fragments(
     ) from unknown
 
 
+def _leaves_a_gap(txn: TxnLike) -> bool:
+    """Tell whether a number must be recorded although its job wrote no rows.
+
+    Gaps in an application's numbers are limited; who counts in order leaves none.
+    """
+    parsed = parse_txn(txn)
+    return isinstance(parsed, AppTxn) and not parsed.in_order
+
+
+def create_with(
+    plan: Plan,
+    fragments: Sequence[FragmentMetadata],
+    txn: TxnLike,
+    clock: Clock | None = None,
+) -> None:
+    """Create the table with these rows, in one commit; safe to call again with the same txn.
+
+    Raises:
+        AlreadyExistsError: somebody else created it meanwhile.
+        CommitUnknownError: the outcome could not be learnt, again and again.
+        HoldfastError: a store failed; there is no table.
+    """
+    from holdfast.table import create_with_fragments  # noqa: PLC0415 - workers do without
+
+    clock = clock or SystemClock()
+    for left in reversed(range(_TRIES)):
+        try:
+            create_with_fragments(
+                plan.place.uri,
+                plan.columns,
+                fragments,
+                txn=txn,
+                commit_store=plan.place.commit_store,
+                storage_options=plan.place.storage,
+            ).close()
+        except (CommitUnknownError, UnavailableError):
+            if not left:
+                raise
+            clock.sleep(_FIRST_PAUSE_SECONDS * 2 ** (_TRIES - left))
+        else:
+            return
+
+
 def _commit(
     table: Table, plan: Plan, fragments: Sequence[FragmentMetadata], txn: TxnLike
 ) -> CommitResult:
+    if not fragments and not plan.replaces:
+        nothing = lance.LanceOperation.UpdateConfig()
+        newest = int(table.dataset().version)
+        return table.commit_operation(nothing, read_version=newest, txn=txn)
     if not plan.replaces:
         return table.commit(fragments, txn=txn, read_version=plan.version)
     operation = lance.LanceOperation.Overwrite(plan.columns, list(fragments))
-    return table.commit_operation(operation, read_version=int(table.dataset().version), txn=txn)
+    return table._commit_operation(  # noqa: SLF001 - an edge of the same house
+        operation,
+        read_version=int(table.dataset().version),
+        txn=txn,
+        begun_on=plan.version,
+    )

@@ -3,6 +3,17 @@
 A put writes a temporary file under `_holdfast/temporary`, fsyncs it, gives it its name (by
 `link`, which refuses a taken name, or by `replace`), and fsyncs the folder. Readers never
 see half a file, and a power cut after the return loses nothing. `fsync=False` is for tests.
+
+| the disk fails, or the process dies    | what is there                                       |
+|-----------------------------------------|-----------------------------------------------------|
+| at the temporary file, or its fsync     | nothing of that name; a file that `vacuum` takes    |
+| at the name                             | nothing of that name, or a durable file             |
+| at the fsync of the folder              | a name that a power cut may take: an unknown outcome |
+
+The system reports a failed fsync once and forgets it: a later one that succeeds proves nothing,
+and reading back shows memory, not the disk. So after a failed fsync of a folder this store
+makes no name in it and confirms none; a file of another library whose fsync failed is refused
+for as long as the process lives.
 """
 
 from __future__ import annotations
@@ -10,7 +21,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterable, Sequence
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,14 +36,19 @@ from holdfast.errors import (
     UnavailableError,
 )
 from holdfast.formats import check_path, temporary_path
+from holdfast.storage._endpoint import host
+from holdfast.storage._file_ids import file_id
 from holdfast.storage._handle import Handle
-from holdfast.storage._port import ObjectInfo, check_range
+from holdfast.storage._port import NotDurableError, ObjectInfo, check_range
 
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _ABSENT = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR}
 _MISPLACED = {errno.EISDIR, errno.ENOTDIR}
 _WRITES = {"write", "create"}
 _CHUNK_BYTES = 1 << 20
+
+# Files whose fsync failed, with their inodes: they must be written again, under other names.
+_not_durable: set[tuple[str, int, int]] = set()
 
 
 class LocalStore(Handle):
@@ -48,6 +65,8 @@ class LocalStore(Handle):
         self._ids = ids or RandomIds()
         # Folders whose own names were fsynced by this store, each with the inode it was then.
         self._settled: dict[str, tuple[int, int]] = {}
+        # Folders whose fsync failed: nobody knows which of their names are durable.
+        self._suspect: set[str] = set()
 
     def __repr__(self) -> str:
         return f"LocalStore({self.location})"
@@ -61,6 +80,21 @@ class LocalStore(Handle):
     def location(self) -> str:
         """Return the folder as a `file://` URL, which opens this very folder again."""
         return self._root.as_uri()
+
+    @property
+    def lance_address(self) -> str:
+        """Return the folder as a path."""
+        return str(self._root)
+
+    @property
+    def endpoint(self) -> str:
+        """Return this host: the same folder of another one is another place."""
+        return host()
+
+    def file_id(self, path: str) -> str | None:
+        """Return what tells the file at a path from any copy of it; None where nothing does."""
+        with _translated("look at", path):
+            return file_id(self._file(path))
 
     def get(self, path: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes, or those in [start, end)."""
@@ -103,6 +137,19 @@ class LocalStore(Handle):
                 waiting += folders
         return sorted(found, key=lambda info: info.path)
 
+    def folders(self, prefix: str = "") -> Sequence[str]:
+        """Return the names of the folders directly below `prefix`, sorted."""
+        with _translated("list", prefix or "."):
+            _, found = _scan(self._prefix, f"{check_path(prefix)}/" if prefix else "")
+        return sorted(posixpath.basename(folder.rstrip("/")) for folder in found)
+
+    def first_names(self, folder: str) -> Sequence[str]:
+        """Return all names in a folder: the system lists them without order."""
+        path = self._file(folder)
+        with contextlib.suppress(NotFoundError), _translated("list", folder):
+            return os.listdir(path)  # noqa: PTH208 - strings
+        return ()
+
     def copy(self, source: str, target: str, *, if_absent: bool = False) -> None:
         """Copy the bytes to a new file; never a hard link to the source."""
         name = os.link if if_absent else os.replace
@@ -124,12 +171,17 @@ class LocalStore(Handle):
         """Make files that another library wrote durable, and the folders that name them.
 
         Lance fsyncs nothing: call this before a decision makes its files visible.
+
+        Raises:
+            UnavailableError: the disk failed, now or when these very files were synced
+                before: they must be written again.
+            NotFoundError: a file is not there.
         """
         folders: dict[str, str] = {}
         for path in paths:
             file = self._file(path)
             with _translated("sync", path):
-                self._sync(file)
+                self._sync_file(file)
             folders[_parent(file)] = path
         for folder, path in folders.items():
             with _translated("sync", path):
@@ -152,12 +204,31 @@ class LocalStore(Handle):
             self._in_folder(folder, lambda: name(temporary, target))
         except FileExistsError:
             # Whoever reads this answer builds on the other's file: its name must be durable.
-            self._sync_folder(folder)
+            self._confirm_name(target)
             raise
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)  # noqa: PTH108
-        self._sync_folder(folder)
+        if name is os.link:
+            self._confirm_name(target)
+        else:
+            self._sync_folder(folder)
+
+    def _confirm_name(self, target: str) -> None:
+        """Make a name durable that is there now.
+
+        Raises:
+            NotDurableError: it may or may not survive a power cut.
+        """
+        try:
+            self._sync_folder(_parent(target))
+        except OSError as error:
+            raise NotDurableError(
+                "the name is there, and the disk failed to make it durable: check the disk, then "
+                "open the table again and repeat it with the same txn",
+                path=target.removeprefix(self._prefix),
+                reason=error.strerror or type(error).__name__,
+            ) from error
 
     def _in_folder(self, folder: str, call: Callable[[], None]) -> None:
         try:
@@ -183,34 +254,60 @@ class LocalStore(Handle):
         missing = [f for f in (folder, *folder.parents) if not f.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         for made in missing:
-            self._sync(str(made.parent))
+            self._sync_names(str(made.parent))
 
     def _sync_folder(self, folder: str) -> None:
         """Make the names in a folder durable, and at the first time the folder's own name.
 
         Another process may have made the folder a moment ago and not fsynced its parent yet.
         """
-        found = self._sync(folder)
+        found = self._sync_names(folder)
         if not self._fsync or self._settled.get(folder) == found:
             return
         for above in Path(folder).parents:
             with contextlib.suppress(PermissionError):  # above the root we may not be let in
-                self._sync(str(above))
+                self._sync_names(str(above))
             if not above.is_relative_to(self._root):
                 break
         self._settled[folder] = found
 
-    def _sync(self, path: str) -> tuple[int, int]:
-        """Fsync a file or folder; return which one it was: another library may make it anew."""
+    def _sync_names(self, folder: str) -> tuple[int, int]:
+        """Fsync a folder; return which one it was: another library may make it anew."""
         if not self._fsync:
             return 0, 0
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(fd)
+        if folder in self._suspect:
+            raise OSError(errno.EIO, "an earlier fsync of this folder failed")
+        with _opened(folder) as fd:
             found = os.fstat(fd)
-        finally:
-            os.close(fd)
+            try:
+                os.fsync(fd)
+            except OSError:
+                self._suspect.add(folder)
+                raise
         return found.st_dev, found.st_ino
+
+    def _sync_file(self, file: str) -> None:
+        if not self._fsync:
+            return
+        with _opened(file) as fd:
+            found = os.fstat(fd)
+            this = file, found.st_dev, found.st_ino
+            if this in _not_durable:
+                raise OSError(errno.EIO, "an earlier fsync of this file failed: write it again")
+            try:
+                os.fsync(fd)
+            except OSError:
+                _not_durable.add(this)
+                raise
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 # Plain text, not `Path`: logs have thousands of files.

@@ -35,6 +35,11 @@ class MemoryStore(Handle):
         """Return the URL."""
         return self._location
 
+    @property
+    def endpoint(self) -> str:
+        """Return nothing: it is in this process."""
+        return ""
+
     def get(self, path: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes, or those in [start, end)."""
         check_range(start, end)
@@ -69,6 +74,12 @@ class MemoryStore(Handle):
                 for path, body in sorted(self._objects.items())
                 if path.startswith(folder) and path > after
             ]
+
+    def folders(self, prefix: str = "") -> Sequence[str]:
+        """Return the names of the folders directly below `prefix`, sorted."""
+        start = len(prefix) + 1 if prefix else 0
+        below = {info.path[start:].partition("/") for info in self.list(prefix)}
+        return sorted({name for name, slash, _ in below if slash})
 
     def copy(self, source: str, target: str, *, if_absent: bool = False) -> None:
         """Copy to a new name."""

@@ -15,21 +15,15 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from holdfast._ids import Ids
 from holdfast.errors import InvalidInputError
 from holdfast.formats import check_name, check_path
-from holdfast.options import ClientSettings, StorageOptions, suggestion, translate
+from holdfast.options import ClientSettings, StorageOptions, resolve, suggestion, translate
+from holdfast.storage._endpoint import remote_endpoint
 from holdfast.storage._local import LocalStore
 from holdfast.storage._memory import MemoryStore
 from holdfast.storage._port import ObjectStore
+from holdfast.storage._registry import find_object_store, registered_schemes
 from holdfast.storage._remote import RemoteStore
 
-# What each URL scheme is served by. COS speaks S3 when given its S3 endpoint.
-_BACKENDS = {
-    "file": "file",
-    "memory": "memory",
-    "s3": "s3",
-    "cos": "s3",
-    "gs": "gs",
-    "az": "az",
-}
+_BUILT_IN = ("az", "cos", "file", "gs", "memory", "oss", "s3")
 _MAX_RETRIES = 3
 _RETRY_SECONDS = 20.0
 _TIMEOUTS = {"timeout": "30s", "connect_timeout": "5s"}
@@ -43,9 +37,10 @@ def open_store(
     fsync: bool = True,
     ids: Ids | None = None,
 ) -> ObjectStore:
-    """Open the store at `url`: a path, `file://`, `memory://`, `s3://`, `gs://`, `az://`, `cos://`.
+    """Open the store at `url`: a path, `file://`, `memory://`, or a URL of an object store.
 
-    Nothing is contacted yet. Every call gives an independent client.
+    Known are `s3://`, `gs://`, `az://`, `cos://`, `oss://` and what was registered
+    (`register_object_store`). Nothing is contacted yet. Every call gives an independent client.
 
     Args:
         url: where the table is, or will be.
@@ -55,24 +50,31 @@ def open_store(
 
     Raises:
         InvalidInputError: an unknown scheme or option, or a malformed URL.
+        MissingExtraError: the client of this kind of store is not installed.
     """
     given = options if isinstance(options, StorageOptions) else StorageOptions(options)
     scheme, place = _split(url)
-    settings = translate(_BACKENDS[scheme], given)
+    registered = find_object_store(scheme)
+    if registered is not None:
+        values = {key: resolve(key, value) for key, value in given.items()}
+        return registered(f"{scheme}://{place}", values)
+    settings = translate(scheme, given)
     if scheme == "file":
         return LocalStore(Path(place), fsync=fsync, ids=ids)
     if scheme == "memory":
         return MemoryStore(f"memory://{place}")
+    if scheme in {"cos", "oss"}:
+        return _by_vendor_protocol(scheme, place, settings)
     return _remote(scheme, place, settings)
 
 
 def backend_of(url: str | Path) -> str:
-    """Return which kind of store serves a URL: file, memory, s3, gs or az.
+    """Return which kind of store serves a URL: file, memory, s3, gs, az, or its own scheme.
 
     Raises:
         InvalidInputError: an unknown scheme or a malformed URL.
     """
-    return _BACKENDS[_split(url)[0]]
+    return _split(url)[0]
 
 
 def _split(url: str | Path) -> tuple[str, str]:
@@ -91,10 +93,11 @@ def _split(url: str | Path) -> tuple[str, str]:
             "a table on s3+ddb:// is decided by Lance's own DynamoDB store: let all its writers "
             "finish, then give the same table as s3:// (adopt_table), and stop using s3+ddb://"
         )
-    if parts.scheme not in _BACKENDS:
+    if parts.scheme not in _BUILT_IN and find_object_store(parts.scheme) is None:
+        known = sorted({*_BUILT_IN, *registered_schemes()})
         raise InvalidInputError(
-            f"unknown store scheme {parts.scheme!r}{suggestion(parts.scheme, list(_BACKENDS))}; "
-            f"known are {', '.join(sorted(_BACKENDS))}"
+            f"unknown store scheme {parts.scheme!r}{suggestion(parts.scheme, known)}; "
+            f"known are {', '.join(known)}"
         )
     if parts.query or parts.fragment or "@" in parts.netloc:
         raise InvalidInputError(
@@ -120,11 +123,16 @@ def _folder(text: str) -> str:
         raise InvalidInputError("the home folder of this path is not known") from error
 
 
+def _by_vendor_protocol(scheme: str, place: str, settings: ClientSettings) -> ObjectStore:
+    bucket, _, prefix = place.partition("/")
+    check_name(bucket, "a bucket's name")
+    # Imported late: its client is in an extra.
+    from holdfast.storage._opendal import open_vendor_store  # noqa: PLC0415
+
+    return open_vendor_store(scheme, bucket, check_path(prefix) if prefix else "", settings)
+
+
 def _remote(scheme: str, place: str, settings: ClientSettings) -> RemoteStore:
-    if scheme == "cos" and "endpoint" not in settings.config:
-        raise InvalidInputError(
-            "a cos:// store needs its S3 endpoint: set cos_endpoint=https://cos.REGION.myqcloud.com"
-        )
     bucket, _, prefix = place.partition("/")
     check_name(bucket, "a bucket's name")
     # Any: obstore types each option by its own literal, and ours were checked by the table.
@@ -141,22 +149,26 @@ def _remote(scheme: str, place: str, settings: ClientSettings) -> RemoteStore:
         },
     }
     location = f"{scheme}://{place}"
-    backend = _BACKENDS[scheme]
     try:
-        if backend == "s3":
+        if scheme == "s3":
             client: S3Store | GCSStore | AzureStore = S3Store(bucket, **shared)
-        elif backend == "gs":
+        elif scheme == "gs":
             client = GCSStore(bucket, **shared)
         else:
             client = AzureStore(bucket, **shared)
     except Exception as error:  # noqa: BLE001 - whatever the client dislikes, it is the options
         # Not chained: the client's text may hold an option's value.
         raise InvalidInputError(
-            f"the options do not describe a usable {backend} store",
+            f"the options do not describe a usable {scheme} store",
             location=location,
             reason=_without_values(str(error), settings),
         ) from None
-    return RemoteStore(client, location=location, copies_if_absent=backend != "s3")
+    return RemoteStore(
+        client,
+        location=location,
+        endpoint=remote_endpoint(scheme, settings.config),
+        copies_if_absent=scheme != "s3",
+    )
 
 
 def _without_values(text: str, settings: ClientSettings) -> str:

@@ -1,18 +1,22 @@
 """What the rest of Holdfast asks of an object store: eight calls, and what their failures mean.
 
-Paths are relative to the store's root, checked by `formats.names.check_path`. Every call
+Paths are relative to the store's root; `check_path` refuses those that are none. Every call
 may raise `UnavailableError` (no usable answer: applied or not, nobody knows) and
 `PermissionDeniedError`. Protocol code touches storage only through this port; that is what
 lets the simulated world run it through every interleaving.
+
+What only some stores can do is a small protocol beside it (`Supports...`): a store offers it
+by having the method. `register_object_store` makes a store of your own known by its scheme,
+and `holdfast.testing.ObjectStoreSuite` shows whether it keeps these promises.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from holdfast.errors import InvalidInputError
+from holdfast.errors import CommitUnknownError, InvalidInputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,12 +29,28 @@ class ObjectInfo:
     md5: str | None = None
 
 
+class NotDurableError(CommitUnknownError):
+    """A name is there and reads back, and the disk failed to make it durable: stop.
+
+    The system forgets a failed fsync once it told of it, so nothing that succeeds later
+    proves that the name would survive a power cut.
+    """
+
+
 class ObjectStore(Protocol):
     """A flat map from paths to immutable-by-convention bytes."""
 
     @property
     def location(self) -> str:
         """Return the root as a URL without credentials or endpoint; for people and pins."""
+        ...
+
+    @property
+    def endpoint(self) -> str:
+        """Return which server or host the location is on; two of them are two places.
+
+        A name to compare, without credentials. Empty where the location alone says it.
+        """
         ...
 
     @property
@@ -65,6 +85,7 @@ class ObjectStore(Protocol):
         Raises:
             AlreadyExistsError: perhaps another writer's object, perhaps our own after a
                 hidden retry, perhaps nothing at all (HTTP 409). Read back to learn which.
+            NotDurableError: it is there; reading back tells nothing more.
             UnsupportedError: the store does not know conditions.
         """
         ...
@@ -84,6 +105,96 @@ class ObjectStore(Protocol):
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove objects in batches; one that is not there is fine."""
+        ...
+
+
+@runtime_checkable
+class SupportsFolders(Protocol):
+    """A store that tells what is directly below a folder without listing all that is deeper."""
+
+    def folders(self, prefix: str = "") -> Sequence[str]:
+        """Return the names of the folders directly below the folder `prefix`, sorted."""
+        ...
+
+
+@runtime_checkable
+class SupportsFirstNames(Protocol):
+    """A store that tells which names in a folder come first for less than a whole listing."""
+
+    def first_names(self, folder: str) -> Sequence[str]:
+        """Return names of objects in a folder, in any order; the smallest is among them.
+
+        One request, where the store lists in order; all names where it does not.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsFirstObjects(Protocol):
+    """A store that tells of the objects whose names come first, for less than a whole listing."""
+
+    def first_objects(self, folder: str) -> Sequence[ObjectInfo]:
+        """Return objects of a folder, in any order; the one with the smallest name is among them.
+
+        One request, where the store lists in order; all objects where it does not.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsFileIds(Protocol):
+    """A store on a file system."""
+
+    def file_id(self, path: str) -> str | None:
+        """Return what tells the file at a path from any copy of it; None where nothing does.
+
+        Raises:
+            NotFoundError: nothing is there.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsSync(Protocol):
+    """A store whose files another library may write without making them durable."""
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Make files that are there durable, and the folders that name them.
+
+        Raises:
+            NotFoundError: a file is not there.
+            UnavailableError: it failed, now or before: the files must be written again.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsReadAhead(Protocol):
+    """A store where several reads at the same time take about as long as one."""
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Tell whether reading ahead of the caller, in threads, pays off."""
+        ...
+
+
+@runtime_checkable
+class SupportsDistrust(Protocol):
+    """A store whose put-if-absent is known to be unsafe in ways that no probe can rule out."""
+
+    @property
+    def distrust(self) -> str:
+        """Return why the store must never decide, whatever a probe finds."""
+        ...
+
+
+@runtime_checkable
+class SupportsLanceAddress(Protocol):
+    """A store that Lance's own client reaches by another address than the store's URL."""
+
+    @property
+    def lance_address(self) -> str:
+        """Return the root as Lance takes it: a path, or a URL of a scheme that Lance knows."""
         ...
 
 

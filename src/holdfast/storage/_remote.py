@@ -7,8 +7,10 @@ split into parts (a multipart upload would lose the condition), and copies beyon
 from __future__ import annotations
 
 import contextlib
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import obstore
 from obstore import exceptions as theirs
@@ -16,6 +18,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from holdfast.errors import (
     AlreadyExistsError,
+    CorruptError,
     HoldfastError,
     NotFoundError,
     PermissionDeniedError,
@@ -29,9 +32,11 @@ from holdfast.storage._port import ObjectInfo, check_range
 Client = S3Store | GCSStore | AzureStore
 
 _DELETE_BATCH = 1000
+_PAGE = 1000
 _MULTIPART_ABOVE_BYTES = 64 << 20
 _PART_BYTES = 16 << 20
 _PAST_THE_END = "416"
+_ONLY_SO_LONG = re.compile(r"Wanted range starting at \d+, but object was only \d+ bytes long")
 _UNAUTHORISED = {"401", "403"}
 _MISSING = "404"
 _NOT_IMPLEMENTED = "501"
@@ -48,6 +53,7 @@ _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
 _ADDRESS = re.compile(r"https?://\S+")
 _USER_INFO = re.compile(r"//[^/@\s]*@")
 _QUERY = re.compile(r"\?[^\s\"'<>)]*")
+_UNLISTED = re.compile(r'object with invalid path: [^"]*"([^"]*)"')
 _METADATA_SERVICE = re.compile(r"//(169\.254\.169\.254|metadata\.google\.internal)[:/]")
 _REFUSAL_CODES = re.compile(
     r"\b(AccessDenied|AuthorizationHeaderMalformed|ExpiredToken|InvalidAccessKeyId|InvalidToken"
@@ -59,12 +65,17 @@ _TRANSIENT_CODES = {"BadDigest", "IncompleteBody", "RequestTimeout", "XAmzConten
 class RemoteStore(Handle):
     """Objects below a prefix of a bucket."""
 
+    reads_ahead = True
+
     max_copy_bytes = 5 << 30
     """Above this a server refuses to copy in one request, and the bytes are streamed."""
 
-    def __init__(self, client: Client, *, location: str, copies_if_absent: bool) -> None:
+    def __init__(
+        self, client: Client, *, location: str, endpoint: str, copies_if_absent: bool
+    ) -> None:
         self._client = client
         self._location = location
+        self._endpoint = endpoint
         self._copies_if_absent = copies_if_absent
 
     def __repr__(self) -> str:
@@ -74,6 +85,11 @@ class RemoteStore(Handle):
     def location(self) -> str:
         """Return bucket and prefix as a URL, without endpoint or credentials."""
         return self._location
+
+    @property
+    def endpoint(self) -> str:
+        """Return the server's host and port; one name for all of AWS."""
+        return self._endpoint
 
     @property
     def copies_if_absent(self) -> bool:
@@ -88,7 +104,7 @@ class RemoteStore(Handle):
                 return self._read(check_path(path), start, end)
             except theirs.GenericError as error:
                 whole = start == 0 and end is None
-                if whole or _status(str(error)) != _PAST_THE_END:
+                if whole or not _is_past_the_end(str(error)):
                     raise
                 return b""
 
@@ -119,10 +135,29 @@ class RemoteStore(Handle):
                 self._client,
                 check_path(prefix) if prefix else None,
                 offset=check_path(after) if after else None,
-                chunk_size=1000,
+                chunk_size=_PAGE,
             )
             found = [_info(meta) for chunk in stream for meta in chunk]
         return sorted((f for f in found if f.path > after), key=lambda info: info.path)
+
+    def folders(self, prefix: str = "") -> Sequence[str]:
+        """Return the names of the folders directly below `prefix`, sorted."""
+        with _translated("list", prefix or "."):
+            found = obstore.list_with_delimiter(
+                self._client, check_path(prefix) if prefix else None
+            )
+        return sorted(posixpath.basename(folder) for folder in found["common_prefixes"])
+
+    def first_objects(self, folder: str) -> Sequence[ObjectInfo]:
+        """Return the objects of a folder's first page; all of them where pages have no order."""
+        found: list[ObjectInfo] = []
+        with _translated("list", folder):
+            for chunk in obstore.list(self._client, check_path(folder), chunk_size=_PAGE):
+                found += [_info(meta) for meta in chunk]
+                # S3's directory buckets list in no order; their first page shows it.
+                if all(one.path <= other.path for one, other in pairwise(found)):
+                    break
+        return found
 
     def copy(self, source: str, target: str, *, if_absent: bool = False) -> None:
         """Copy inside the server; above `max_copy_bytes` through this process, in parts."""
@@ -219,6 +254,14 @@ def _meaning(action: str, path: str, error: Exception) -> HoldfastError:
     )
     if action in _MAKES_A_NAME and _may_have_landed(error, text):
         return unclear
+    unlisted = _UNLISTED.search(text) if action == "list" else None
+    if unlisted:
+        return CorruptError(
+            "cannot list: an object here has a name that no Lance client can list, stock readers "
+            "neither: remove or rename it",
+            path=path,
+            name=unlisted[1],
+        )
     return _clear_answer(action, path, error, text) or unclear
 
 
@@ -262,6 +305,11 @@ def _is_refusal(error: Exception, text: str) -> bool:
     # Some refusals come as 400, or inside the answer to a batch.
     named = _REFUSAL_CODES.search(_ADDRESS.sub("", text))
     return isinstance(error, refused) or named is not None or _status(text) in _UNAUTHORISED
+
+
+def _is_past_the_end(text: str) -> bool:
+    """Tell whether a range began beyond the last byte: by the server's word, or the client's."""
+    return _status(text) == _PAST_THE_END or _ONLY_SO_LONG.search(text) is not None
 
 
 def _status(text: str) -> str:

@@ -12,6 +12,7 @@ from holdfast.testing._explorer import (
     replay,
     wander,
 )
+from holdfast.testing._fake_cloud import FakeCloud
 from holdfast.testing._faulty_s3 import FaultyS3, S3Endpoint
 from holdfast.testing._faulty_s3_process import Control, FaultyS3Process
 from holdfast.testing._linearizable import (
@@ -21,6 +22,7 @@ from holdfast.testing._linearizable import (
     check_linearizable,
 )
 from holdfast.testing._mutants import mutate
+from holdfast.testing._object_store_suite import ObjectStoreSuite
 from holdfast.testing._s3_faults import Fault, FaultKind, Faults, Requests, Seen, Total
 from holdfast.testing._s3_objects import ConditionMode, Conditions, Objects, Stored, sometimes
 from holdfast.testing._simulated import Request, SimulatedCommitStore, SimulatedStore, State
@@ -36,12 +38,14 @@ __all__ = [
     "CountedIds",
     "Counterexample",
     "Exploration",
+    "FakeCloud",
     "Fault",
     "FaultKind",
     "Faults",
     "FaultyS3",
     "FaultyS3Process",
     "History",
+    "ObjectStoreSuite",
     "Objects",
     "Operation",
     "Outcome",

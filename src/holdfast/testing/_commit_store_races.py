@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from holdfast.arbiter._commit_store import CommitStore, Key
 from holdfast.arbiter.stores._registry import connect_commit_store
-from holdfast.errors import CollectedError, UnavailableError
+from holdfast.errors import CollectedError, StaleHandleError, UnavailableError
 from holdfast.testing._linearizable import History, WatchedStore
 
 R = TypeVar("R")
@@ -62,9 +62,12 @@ def record_histories(
                 watched = history.watched(stores[client], client=client)
                 barrier.wait(WAIT_SECONDS)
                 for step in range(5):
-                    # Every other history has collections in it; the rest is checked per key.
+                    # Every other history has collections in it, and some end in retirement;
+                    # the rest is checked per key.
                     value = f"{client}.{step}".encode()
-                    _one_call(watched, name, value, choose, collects=place % 2 == 0)
+                    more = [[], ["scan", "boundary", "collect"]][place % 2]
+                    more += ["retire"] if place % 8 == 1 and step > 1 else []
+                    _one_call(watched, name, value, choose, more)
         except BaseException:
             barrier.abort()
             raise
@@ -78,13 +81,11 @@ def record_histories(
 
 
 def _one_call(
-    store: WatchedStore, series: str, value: bytes, choose: random.Random, *, collects: bool
+    store: WatchedStore, series: str, value: bytes, choose: random.Random, more: Sequence[str]
 ) -> None:
     key = Key(series, choose.randrange(2))
-    verbs = ["put", "put", "put", "get", "get", "swap", "swap"]
-    if collects:
-        verbs += ["scan", "boundary", "collect"]
-    with contextlib.suppress(UnavailableError, CollectedError):
+    verbs = ["put", "put", "put", "get", "get", "swap", "swap", *more]
+    with contextlib.suppress(UnavailableError, CollectedError, StaleHandleError):
         match choose.choice(verbs):
             case "put":
                 store.put_if_absent(key, value)
@@ -97,8 +98,10 @@ def _one_call(
                 store.scan(series)
             case "boundary":
                 store.boundary(series)
+            case "retire":
+                store.retire(series)
             case _:
-                store.collect(series, key.number - choose.randrange(2))
+                store.collect(series, key.number)  # below 0 no store is asked at all
 
 
 # Child processes. The URL goes through stdin: a command line is readable by everybody.

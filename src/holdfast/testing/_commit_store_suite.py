@@ -34,7 +34,12 @@ from holdfast.arbiter._commit_store import (
     SupportsSetUp,
 )
 from holdfast.arbiter.stores._registry import connect_commit_store
-from holdfast.errors import CollectedError, InvalidInputError, UnavailableError
+from holdfast.errors import (
+    CollectedError,
+    InvalidInputError,
+    StaleHandleError,
+    UnavailableError,
+)
 from holdfast.testing._commit_store_races import (
     LosingProxy,
     child,
@@ -235,6 +240,68 @@ class CommitStoreSuite:
         with _raises(CollectedError):
             decider.put_if_absent(key, b"later")
 
+    # Retirement.
+
+    def test_a_retired_scope_refuses_every_verb(self) -> None:
+        with self._store() as store, self._store() as stale:
+            scope = RandomIds().token()
+            series, other = f"{scope}/versions", f"{scope}x/versions"
+            for name in (series, other):
+                stale.put_if_absent(Key(name, 0), b"kept")
+            store.retire(scope)
+            store.retire(scope)
+            for call in self._verbs(stale, series) + self._verbs(stale, f"{scope}/never used"):
+                with _raises(StaleHandleError):
+                    call()
+            assert stale.get(Key(series, 0), retired=True) == b"kept"
+            assert stale.get(Key(series, 1), retired=True) is None, "a refused put was stored"
+            assert stale.get(Key(other, 0)) == b"kept", "another scope was retired, too"
+            assert stale.put_if_absent(Key(other, 1), b"next") is None
+            assert stale.get(Key(other, 0), retired=True) == b"kept"
+            for bad in ("", "a/b", "x" * 101, "a\0"):
+                with _raises(InvalidInputError):
+                    store.retire(bad)
+
+    @staticmethod
+    def _verbs(store: CommitStore, series: str) -> list[Callable[[], object]]:
+        return [
+            lambda: store.put_if_absent(Key(series, 1), b"late"),
+            lambda: store.put_if_absent(Key(series, 0), b"late"),
+            lambda: store.get(Key(series, 0)),
+            lambda: store.get(Key(series, 1)),
+            lambda: store.compare_and_set(Key(series, 0), b"kept", b"late"),
+            lambda: store.compare_and_set(Key(series, 1), b"no", b"late"),
+            lambda: store.scan(series),
+            lambda: store.scan(series, after=9),
+            lambda: store.scan(series, limit=1, newest_first=True),
+            lambda: store.boundary(series),
+            lambda: store.collect(series, 0),
+            lambda: store.collect(series, -1),
+        ]
+
+    def test_retire_against_a_racing_put(self) -> None:
+        with self._store() as decider, self._store() as creator:
+            for _ in range(40):
+                self._race_with_retire(decider, creator)
+
+    def _race_with_retire(self, decider: CommitStore, creator: CommitStore) -> None:
+        key = Key(self._series(), 1)
+        scope = key.series.partition("/")[0]
+
+        def act(place: int) -> bytes | None:
+            with contextlib.suppress(UnavailableError, StaleHandleError):
+                if place:
+                    creator.retire(scope)
+                    return creator.get(key, retired=True) or b"nothing"
+                decider.put_if_absent(key, b"late")
+                return b"late"
+            return None
+
+        stored, seen = run_together(2, act)
+        if seen == b"nothing":
+            assert decider.get(key, retired=True) is None, "a put landed after the scope retired"
+            assert stored is None, "a put was acknowledged after the scope retired"
+
     # Many clients.
 
     def test_one_of_many_threads_wins(self) -> None:
@@ -302,11 +369,15 @@ class CommitStoreSuite:
                 store.put_if_absent(Key(series, number), b"%d" % number)
             store.compare_and_set(Key(series, 19), b"19", b"new")
             store.collect(series, 9)
+            gone = self._series()
+            store.retire(gone.partition("/")[0])
             identity = store.identity()
             self.restart()
             found = _eventually(lambda: store.scan(series))
             assert [e.value for e in found] == [b"%d" % n for n in range(10, 19)] + [b"new"]
             assert store.boundary(series) == 9
+            with _raises(StaleHandleError):
+                store.put_if_absent(Key(gone, 0), b"late")
             with self._store() as other:
                 assert other.identity() == identity
 
@@ -364,7 +435,7 @@ class CommitStoreSuite:
             yield [stack.enter_context(self._store()) for _ in range(count)]
 
     def _series(self) -> str:
-        return f"suite/{RandomIds().token()}"
+        return f"{RandomIds().token()}/suite"
 
     @staticmethod
     def _numbers(entries: Sequence[Entry]) -> list[int]:

@@ -85,6 +85,8 @@ class FaultyS3(S3Endpoint):
         latency_seconds: added to every request.
     """
 
+    connection_class: type[Connection] = Connection
+
     def __init__(
         self,
         *,
@@ -174,7 +176,7 @@ class FaultyS3(S3Endpoint):
             self._sockets.add(sock)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = Connection(sock)
+            connection = self.connection_class(sock)
             while not self._stopping.is_set():
                 request = connection.read_request()
                 if request is None or not self._answer(connection, request):

@@ -24,13 +24,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal, TypeVar, cast
 
-from holdfast.arbiter._commit_store import CommitStore, Key
-from holdfast.errors import CollectedError
+from holdfast.arbiter._commit_store import CommitStore, Key, scope_of
+from holdfast.errors import CollectedError, StaleHandleError
 
 R = TypeVar("R")
-Verb = Literal["put_if_absent", "get", "compare_and_set", "scan", "boundary", "collect"]
+Verb = Literal["put_if_absent", "get", "compare_and_set", "scan", "boundary", "collect", "retire"]
 Records = tuple[tuple[int, bytes], ...]
-Result = bytes | bool | int | Records | Literal["collected"] | None
+Result = bytes | bool | int | Records | Literal["collected", "retired"] | None
 
 _PER_KEY = frozenset({"put_if_absent", "get", "compare_and_set"})
 
@@ -45,7 +45,8 @@ class Operation:
         expected: the old value of a compare-and-set.
         invoked: when it began, by a clock that all clients share.
         returned: when it was answered; None when the outcome is unknown.
-        result: the answer; `"collected"` for `CollectedError`.
+        result: the answer; `"collected"` for `CollectedError`, `"retired"` for
+            `StaleHandleError`.
     """
 
     client: int
@@ -64,7 +65,7 @@ class Operation:
             arguments.append(_short(self.expected))
         if self.verb in {"put_if_absent", "compare_and_set"}:
             arguments.append(_short(self.value))
-        if self.verb == "boundary":
+        if self.verb in {"boundary", "retire"}:
             arguments = []
         answer = "?" if self.returned is None else _short(self.result)
         return f"{self.verb}({', '.join(map(str, arguments))}) -> {answer}"
@@ -77,10 +78,11 @@ def _short(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The simple map: the boundary, and the records above it in order of number."""
+    """The simple map: the boundary, the records above it in order of number, is it retired?"""
 
     boundary: int = -1
     records: Records = ()
+    retired: bool = False
 
     def get(self, number: int) -> bytes | None:
         """Return the value of a number, or None."""
@@ -99,6 +101,12 @@ class State:
 
 def apply(state: State, operation: Operation) -> tuple[State, Result]:
     """Return what the simple map would do: its next state and its answer."""
+    if operation.verb == "retire":
+        return replace(state, retired=True), None
+    return (state, "retired") if state.retired else _apply_in_use(state, operation)
+
+
+def _apply_in_use(state: State, operation: Operation) -> tuple[State, Result]:
     match operation.verb:
         case "put_if_absent":
             return _put_if_absent(state, operation)
@@ -111,7 +119,7 @@ def apply(state: State, operation: Operation) -> tuple[State, Result]:
             return state, tuple(r for r in state.records if r[0] > operation.number)
         case "boundary":
             return state, state.boundary
-        case "collect":
+        case _:
             after = state.collect(operation.number)
             return after, len(state.records) - len(after.records)
 
@@ -233,6 +241,10 @@ class WatchedStore:
             lambda: self._store.collect(series, through), "collect", series, through
         )
 
+    def retire(self, series: str) -> None:
+        """Record that the scope of a series is retired; the history has one series of it."""
+        self._record(lambda: self._store.retire(scope_of(series)), "retire", series)
+
     def _record(
         self,
         call: Callable[[], R],
@@ -257,6 +269,9 @@ class WatchedStore:
             result = call()
         except CollectedError:
             self._history.add(replace(unknown, returned=time.monotonic_ns(), result="collected"))
+            raise
+        except StaleHandleError:
+            self._history.add(replace(unknown, returned=time.monotonic_ns(), result="retired"))
             raise
         except BaseException:
             self._history.add(unknown)

@@ -86,7 +86,7 @@ class Connection:
             name, _, value = line.partition(":")
             headers[name.lower()] = value.strip()
         path, _, query = target.partition("?")
-        bucket, _, key = path.removeprefix("/").partition("/")
+        bucket, key = self.locate(path)
         return Request(
             method=method,
             bucket=unquote(bucket),
@@ -95,6 +95,11 @@ class Connection:
             headers=headers,
             body=self._read_body(headers),
         )
+
+    def locate(self, path: str) -> tuple[str, str]:
+        """Return bucket and key of a request's path, still encoded: path-style."""
+        bucket, _, key = path.removeprefix("/").partition("/")
+        return bucket, key
 
     def send(self, response: Response, *, with_body: bool = True) -> int:
         """Send an answer and return how many bytes went out."""

@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import formatdate
 from html import escape, unescape
@@ -187,7 +187,7 @@ class Service:
             request.bucket,
             prefix=query.get("prefix", ""),
             delimiter=query.get("delimiter", ""),
-            after=_cursor(token) if token else Cursor(query.get("start-after", "")),
+            after=_cursor(token) if token else _start(query),
             max_keys=_max_keys(query.get("max-keys")),
         )
 
@@ -202,6 +202,7 @@ class Service:
         ]
         if page.resume is not None:
             parts.append(f"<NextContinuationToken>{_token(page.resume)}</NextContinuationToken>")
+            parts.append(f"<NextMarker>{shown(page.resume.last)}</NextMarker>")
         parts.extend(
             f"<Contents><Key>{shown(key)}</Key><LastModified>{_iso(stored)}</LastModified>"
             f"<ETag>{escape(stored.etag)}</ETag><Size>{len(stored.body)}</Size>"
@@ -306,6 +307,14 @@ def _number(text: str) -> int:
 
 def _max_keys(text: str | None) -> int:
     return _MAX_KEYS if text is None else min(_number(text), _MAX_KEYS)
+
+
+def _start(query: Mapping[str, str]) -> Cursor:
+    """Return where a listing begins, by either version of the request."""
+    marker, delimiter = query.get("marker", ""), query.get("delimiter", "")
+    if marker:
+        return Cursor(marker, is_prefix=bool(delimiter) and marker.endswith(delimiter))
+    return Cursor(query.get("start-after", ""))
 
 
 def _token(cursor: Cursor) -> str:

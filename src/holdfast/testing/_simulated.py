@@ -8,11 +8,17 @@ it is applied at once.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from holdfast.arbiter import Entry, Key
-from holdfast.errors import AlreadyExistsError, CollectedError, NotFoundError
+from holdfast.arbiter import Entry, Key, scope_of
+from holdfast.errors import (
+    AlreadyExistsError,
+    CollectedError,
+    NotFoundError,
+    StaleHandleError,
+)
 from holdfast.formats import check_path
 from holdfast.storage import ObjectInfo
 
@@ -30,7 +36,7 @@ class Request(NamedTuple):
     @property
     def changes(self) -> bool:
         """Tell whether the call can change what is stored."""
-        return self.verb not in {"get", "head", "list", "scan", "boundary"}
+        return self.verb not in {"get", "get_retired", "head", "list", "scan", "boundary"}
 
     @property
     def conditional(self) -> bool:
@@ -56,6 +62,7 @@ class State:
         self.objects: dict[str, bytes] = {}
         self.records: dict[tuple[str, Key], bytes] = {}
         self.boundaries: dict[tuple[str, str], int] = {}
+        self.retired: set[tuple[str, str]] = set()  # commit stores and their retired scopes
         self.digest = 0
 
     def copy(self) -> State:
@@ -64,6 +71,7 @@ class State:
         twin.objects = dict(self.objects)
         twin.records = dict(self.records)
         twin.boundaries = dict(self.boundaries)
+        twin.retired = set(self.retired)
         twin.digest = self.digest
         return twin
 
@@ -111,13 +119,12 @@ class State:
         for path in paths:
             self._set_object(path, None)
 
-    def _object_list(self, prefix: str, after: str) -> Sequence[ObjectInfo]:
+    def _object_list(
+        self, prefix: str, after: str, limit: int | None = None
+    ) -> Sequence[ObjectInfo]:
         folder = f"{prefix}/" if prefix else ""
-        return [
-            self._object_head(path)
-            for path in sorted(self.objects)
-            if path.startswith(folder) and path > after
-        ]
+        found = (path for path in sorted(self.objects) if path.startswith(folder) and path > after)
+        return [self._object_head(path) for path in itertools.islice(found, limit)]
 
     def _set_record(self, store: str, key: Key, value: bytes | None) -> None:
         before = self.records.pop((store, key), None)
@@ -127,10 +134,24 @@ class State:
             self.records[store, key] = value
             self.digest ^= hash((store, key, value))
 
+    def _refuse_retired(self, store: str, series: str) -> None:
+        if (store, scope_of(series)) in self.retired:
+            raise StaleHandleError("this table was made anew: open it again", series=series)
+
     def _record_get(self, store: str, key: Key) -> bytes | None:
+        self._refuse_retired(store, key.series)
         return self.records.get((store, key))
 
+    def _record_get_retired(self, store: str, key: Key) -> bytes | None:
+        return self.records.get((store, key))
+
+    def _record_retire(self, store: str, scope: str) -> None:
+        if (store, scope) not in self.retired:
+            self.retired.add((store, scope))
+            self.digest ^= hash((store, scope, "retired"))
+
     def _record_put_if_absent(self, store: str, key: Key, value: bytes) -> bytes | None:
+        self._refuse_retired(store, key.series)
         if key.number <= self._record_boundary(store, key.series):
             raise CollectedError("decided long ago", number=key.number)
         there = self.records.get((store, key)) if self.decisive else None
@@ -139,6 +160,7 @@ class State:
         return there
 
     def _record_compare_and_set(self, store: str, key: Key, expected: bytes, value: bytes) -> bool:
+        self._refuse_retired(store, key.series)
         if self.records.get((store, key)) != expected:
             return False
         self._set_record(store, key, value)
@@ -152,6 +174,7 @@ class State:
         limit: int,
         newest_first: bool,  # noqa: FBT001
     ) -> Sequence[Entry]:
+        self._refuse_retired(store, series)
         found = sorted(
             (
                 Entry(key.number, value)
@@ -164,6 +187,7 @@ class State:
         return found[:limit]
 
     def _record_boundary(self, store: str, series: str) -> int:
+        self._refuse_retired(store, series)
         return self.boundaries.get((store, series), -1)
 
     def _record_collect(self, store: str, series: str, through: int) -> int:
@@ -188,17 +212,33 @@ class State:
 
 
 class SimulatedStore:
-    """An `ObjectStore` whose every call is a request to the world."""
+    """An `ObjectStore` whose every call is a request to the world.
 
-    def __init__(self, ask: Ask, location: str = "memory://simulated") -> None:
+    Args:
+        ask: carries a request out.
+        location: a made-up URL.
+        page: how many names a request for a listing returns. A longer listing is several
+            requests, so it is no snapshot: names come and go while it is read. None returns
+            all in one.
+    """
+
+    def __init__(
+        self, ask: Ask, location: str = "memory://simulated", *, page: int | None = None
+    ) -> None:
         self.copies_if_absent = True  # False for a store like S3
         self._ask = ask
         self._location = location
+        self._page = page
 
     @property
     def location(self) -> str:
         """Return a made-up URL."""
         return self._location
+
+    @property
+    def endpoint(self) -> str:
+        """Return nothing: a world has one object store."""
+        return ""
 
     def get(self, path: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes, or those in [start, end)."""
@@ -221,10 +261,15 @@ class SimulatedStore:
         self._ask(Request(OBJECTS, "put_if_absent", (check_path(path), body)))
 
     def list(self, prefix: str = "", *, after: str = "") -> Sequence[ObjectInfo]:
-        """Return what is below a folder."""
-        found = self._ask(Request(OBJECTS, "list", (prefix, after)))
-        assert isinstance(found, list)
-        return found
+        """Return what is below a folder, page by page."""
+        found: list[ObjectInfo] = []
+        while True:
+            page = self._ask(Request(OBJECTS, "list", (prefix, after, self._page)))
+            assert isinstance(page, list)
+            found += page
+            if self._page is None or len(page) < self._page:
+                return found
+            after = page[-1].path
 
     def copy(self, source: str, target: str, *, if_absent: bool = False) -> None:
         """Copy to a new name."""
@@ -258,9 +303,9 @@ class SimulatedCommitStore:
         assert there is None or isinstance(there, bytes)
         return there
 
-    def get(self, key: Key) -> bytes | None:
-        """Return the value, or None."""
-        value = self._ask(Request(self._name, "get", (key,)))
+    def get(self, key: Key, *, retired: bool = False) -> bytes | None:
+        """Return the value, or None; with `retired`, of a retired scope as well."""
+        value = self._ask(Request(self._name, "get_retired" if retired else "get", (key,)))
         assert value is None or isinstance(value, bytes)
         return value
 
@@ -291,6 +336,10 @@ class SimulatedCommitStore:
     def forget(self, series: str) -> None:
         """Lose the newest record: what no commit store may do."""
         self._ask(Request(self._name, "forget", (series,)))
+
+    def retire(self, scope: str) -> None:
+        """Refuse every verb on the series of a scope."""
+        self._ask(Request(self._name, "retire", (scope,)))
 
     def close(self) -> None:
         """Do nothing."""

@@ -8,7 +8,7 @@ the same state, always.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -109,8 +109,12 @@ class World:
         crashes: int = 0,
         preemptions: int | None = None,
         fault_kinds: Sequence[Outcome] = FAULTS,
+        page: int | None = None,
+        objects: Mapping[str, bytes] | None = None,
     ) -> None:
         self.state = State(honest=honest, decisive=decisive)
+        for path, body in (objects or {}).items():  # what is there before anybody moves
+            self.state.apply(Request(OBJECTS, "put", (path, body)))
         self.actors: list[Actor] = []
         self.ghosts: list[Request] = []
         self.acknowledged: list[tuple[object, ...]] = []
@@ -118,13 +122,14 @@ class World:
         self._crashes = crashes
         self._preemptions = preemptions
         self._kinds = tuple(fault_kinds)
+        self._page = page  # how many names a page of a listing has; None for all of them
         self._last: int | None = None
         self._by_task: dict[greenlet, Actor] = {}
         self._hub = getcurrent()
 
     def store(self) -> SimulatedStore:
         """Return a port to the object store for the actors."""
-        return SimulatedStore(self._park)
+        return SimulatedStore(self._park, page=self._page)
 
     def commit_store(self, name: str = "store") -> SimulatedCommitStore:
         """Return a port to a commit store for the actors."""

@@ -9,10 +9,13 @@ vacuum("s3://bucket/events.lance", confirm=True)
 
 from holdfast.upkeep._candidates import Candidate, Doubt
 from holdfast.upkeep._compact_lsm import CompactLsmResult, ShardMerge
-from holdfast.upkeep._doctor import Diagnosis, Finding, FindingKind, Severity, doctor
+from holdfast.upkeep._doctor import Diagnosis, doctor
+from holdfast.upkeep._findings import Finding, FindingKind, Severity
 from holdfast.upkeep._flush_log import FlushLogResult
 from holdfast.upkeep._maintain import MaintainResult, Policy, Step, StepKind, StepState
 from holdfast.upkeep._rescue import Rescued, RescueResult, rescue
+from holdfast.upkeep._reset_log import ResetLogResult
+from holdfast.upkeep._schedule import Lease, Schedule, read_lease, take_lease
 from holdfast.upkeep._vacuum import GRACE, Leftover, LeftoverKind, VacuumResult, vacuum
 
 __all__ = [
@@ -24,12 +27,15 @@ __all__ = [
     "Finding",
     "FindingKind",
     "FlushLogResult",
+    "Lease",
     "Leftover",
     "LeftoverKind",
     "MaintainResult",
     "Policy",
     "RescueResult",
     "Rescued",
+    "ResetLogResult",
+    "Schedule",
     "Severity",
     "ShardMerge",
     "Step",
@@ -37,6 +43,8 @@ __all__ = [
     "StepState",
     "VacuumResult",
     "doctor",
+    "read_lease",
     "rescue",
+    "take_lease",
     "vacuum",
 ]

@@ -30,7 +30,14 @@ import lance
 from holdfast._clock import Clock
 from holdfast.commits._committer import Committer
 from holdfast.commits._versions import Edit
-from holdfast.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError
+from holdfast.errors import (
+    ConflictError,
+    HoldfastError,
+    InvalidInputError,
+    LogLostError,
+    NotFoundError,
+    StaleWorkError,
+)
 from holdfast.events import EventKind, emit
 from holdfast.formats._manifest import Head
 from holdfast.formats._mem_wal_marker import MergedAlreadyError, mark_merged
@@ -131,7 +138,7 @@ def merge_shard(
     Raises:
         ConflictError: others changed the same rows each time first; try again.
         CommitUnknownError: the outcome could not be learnt; repeat.
-        CorruptError: a generation is missing: the table was restored to an older version.
+        LogLostError: a generation is missing: the table was restored to an older version.
         Other errors: of the stores; repeat.
     """
     done: list[int] = []
@@ -177,7 +184,7 @@ def _waiting(
     """Return the newest merged generation and those that wait, in order and without a hole.
 
     Raises:
-        CorruptError: there is a hole, however often one looks.
+        LogLostError: there is a hole, however often one looks.
     """
     for _ in range(_LOOKS):
         current = manifests.latest()
@@ -188,9 +195,10 @@ def _waiting(
         expected = list(range(merged + 1, current.current_generation))
         if sorted(found) == expected:
             return merged, [found[number] for number in sorted(found)]
-    raise CorruptError(
+    raise LogLostError(
         "a generation is neither merged nor in its shard's manifest: the table was restored to "
-        "an older version; merging newer ones would lose it",
+        "an older version past Holdfast; merging newer ones would lose it. Say what becomes of "
+        "the rows that wait: `holdfast wal reset URI --keep` or `--discard`",
         shard_id=shard_id,
         merged=merged,
         generations=sorted(found),
@@ -261,10 +269,21 @@ class LanceBase:
             numbers = range(len(sstables))
             new = [part for number in numbers for part in work.changes.write(number)]
             return self.ready(work, new, work.changes.mark())
-        except NotFoundError:
-            if self.merged(shard_id) >= sstables[0].generation:
-                return None  # merged, drained and collected since
+        except HoldfastError:
+            if self.is_merged(shard_id, sstables):
+                return None
             raise
+
+    def is_merged(self, shard_id: str, sstables: Sequence[SsTable]) -> bool:
+        """Tell whether somebody else merged these meanwhile; then an error is no news.
+
+        What is merged is drained and collected, and whoever reads it then fails anywhere, with
+        any error: an SSTable that is gone, or that can be read no further.
+        """
+        try:
+            return self.merged(shard_id) >= sstables[0].generation
+        except HoldfastError:
+            return False
 
     def work(self, shard_id: str, sstables: Sequence[SsTable]) -> Work | None:
         """Return what to do on the newest version; None if its next generation is another.
@@ -329,9 +348,13 @@ class LancePass:
                     operation,
                     read_version=int(newest.version),
                     edit=only_after(int(newest.version), self.work.shard_id, self.work.sstables),
+                    begun_on=int(self.work.dataset.version),
+                    after={},
                 )
             except MergedAlreadyError:
                 raise
+            except StaleWorkError:
+                return None  # vacuum may have taken our files: write them anew
             except ConflictError:
                 continue  # somebody was faster: does it still fit?
             return sum(int(part.physical_rows) for part in self.new), self.marked.rows

@@ -23,21 +23,26 @@ claimed first, which locks that writer out, and flushed as its owner, one tag on
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+import numpy as np
 import pyarrow as pa
 
+from holdfast.commits._lance import translated
 from holdfast.errors import (
     CollectedError,
     ConflictError,
     FencedError,
+    HoldfastError,
     InvalidInputError,
     NotFoundError,
     SealedError,
 )
 from holdfast.events import EventKind, emit
+from holdfast.formats import txns_of
 from holdfast.formats._entry import Entry
 from holdfast.formats._keys import newest_per_key
 from holdfast.formats._shard_manifest import ShardManifest, SsTable
@@ -45,13 +50,18 @@ from holdfast.shard._base import Base
 from holdfast.shard._engine import MEMTABLE_TAG
 from holdfast.shard._rows import fitted
 from holdfast.shard._sstables import whole
+from holdfast.txn import Txn
 from holdfast.upkeep._ground import LogGround
-from holdfast.wal import ShardManifests, WalAppender, WalTailer
+from holdfast.wal import ShardManifests, WalAppender, WalTailer, remember
 from holdfast.wal._boundary import store_time
 from holdfast.wal._log import Chain, Log
 
+log = logging.getLogger("holdfast.upkeep")
+
 ROWS_PER_GENERATION = 100_000
 """How many rows of the log become one generation; one entry is never divided."""
+BYTES_PER_GENERATION = 256 << 20
+"""How many bytes of rows become one generation; one entry is never divided."""
 IDLE = timedelta(minutes=10)
 """How long a writer with MemTables must have been silent before its log is flushed for it."""
 
@@ -159,16 +169,18 @@ def _parts(tailer: WalTailer, current: ShardManifest, rows: int) -> Iterator[Par
     """Yield what becomes one generation each; fences after the last rows stay in the log."""
     chain = Chain(tailer.shard_id)
     waiting: list[Entry] = []
-    count = 0
+    count = size = 0
     for entry in tailer.entries(after=current.replay_after, fences=True):
         chain.check(entry)
         if entry.fence:
             continue
-        if waiting and _divides(waiting[-1], entry, full=count + entry.rows > rows):
+        more = sum(int(batch.nbytes) for batch in entry.batches)
+        full = count + entry.rows > rows or size + more > BYTES_PER_GENERATION
+        if waiting and _divides(waiting[-1], entry, full=full):
             yield Part(entries=tuple(waiting), position=waiting[-1].position)
-            waiting, count = [], 0
+            waiting, count, size = [], 0, 0
         waiting.append(entry)
-        count += entry.rows
+        count, size = count + entry.rows, size + more
     if waiting:
         yield Part(entries=tuple(waiting), position=waiting[-1].position)
 
@@ -234,13 +246,19 @@ def flush_log(
     *,
     rows: int = ROWS_PER_GENERATION,
     idle: timedelta = IDLE,
+    stock_idle: timedelta | None = None,
+    owner: int | None = None,
 ) -> FlushLogResult:
-    """Turn a shard's log into generations; see `Table.flush_log`."""
+    """Turn a shard's log into generations; see `Table.flush_log`.
+
+    `stock_idle` is how long a writer of stock Lance must have been silent, as long as any other
+    by default; `owner` is the epoch of a caller who claimed the shard.
+    """
     if rows < 1:
         raise InvalidInputError("rows_per_generation is at least 1", rows_per_generation=rows)
     begun = ground.clock.elapsed()
-    flush = _Flush(ground, shard_id, rows, idle)
-    flush.run()
+    flush = _Flush(ground, shard_id, rows, idle, stock_idle)
+    flush.run(owner)
     if flush.needs_claim:
         try:
             flush.run(_claimed(ground, shard_id))
@@ -249,6 +267,8 @@ def flush_log(
     current = ground.manifests(shard_id).latest()
     if current is None:
         raise NotFoundError("there is no such shard", shard_id=shard_id)
+    if flush.made:
+        flush.remember(current.replay_after)
     return FlushLogResult(
         version=current.version,
         rows=sum(one.physical_rows or 0 for one in flush.made),
@@ -270,7 +290,14 @@ class _Flush:
         needs_claim: it stopped at entries with stock's tags, which only an owner may flush.
     """
 
-    def __init__(self, ground: LogGround, shard_id: str, rows: int, idle: timedelta) -> None:
+    def __init__(
+        self,
+        ground: LogGround,
+        shard_id: str,
+        rows: int,
+        idle: timedelta,
+        stock_idle: timedelta | None,
+    ) -> None:
         self.made: list[SsTable] = []
         self.waits: str | None = None
         self.needs_claim = False
@@ -278,7 +305,9 @@ class _Flush:
         self._shard_id = shard_id
         self._rows = rows
         self._idle = idle
+        self._stock_idle = idle if stock_idle is None else stock_idle
         self._owner: int | None = None
+        self._ids: dict[int, tuple[Txn, ...]] = {}  # of entries that were read, by position
         self._base = ground.base(ground.dataset())
 
     def run(self, owner: int | None = None) -> None:
@@ -304,27 +333,63 @@ class _Flush:
                 elapsed=self._ground.clock.elapsed() - begun,
             )
 
+    def remember(self, position: int) -> None:
+        """Write down the transaction ids up to the new cursor: writers open faster then.
+
+        Without it they read more of the log; so an error of the stores is no failure.
+        """
+        ground = self._ground
+        try:
+            remember(
+                ground.store,
+                ground.arbiter,
+                self._shard_id,
+                position,
+                ids=ground.ids,
+                known=self._ids,
+            )
+        except HoldfastError as error:
+            log.warning("shard %s: ids stay in the log for now: %s", self._shard_id, error)
+
     def _write(self, generation: int, part: Part) -> SsTable:
-        table = _newest(part.entries, self._base)
+        # What lies between entries is fences, and these have no ids.
+        self._ids |= dict.fromkeys(range(part.entries[0].position, part.position), ())
+        for one in part.entries:
+            self._ids[one.position] = txns_of(
+                one.tags, shard_id=self._shard_id, position=one.position
+            )
+        with translated(self._shard_id):
+            table = _newest(part.entries, self._base)
         return self._ground.sstables.write(self._base, self._shard_id, generation, table)
 
     def _may_flush(self, part: Part) -> bool:
-        if part.held and _silent(self._ground, self._shard_id) < self._idle:
+        idle = self._stock_idle if part.tagged else self._idle
+        if part.held and idle and _silent(self._ground, self._shard_id) < idle:
             self.waits = "a writer with MemTables was here lately, and flushes by itself"
         self.needs_claim = part.tagged and self._owner is None and self.waits is None
         return self.waits is None and not self.needs_claim
 
 
+def claim_epoch(ground: LogGround, shard_id: str) -> int:
+    """Lock the shard's writer out, by an epoch and a fence; return the epoch.
+
+    Raises:
+        SealedError: nobody can claim it.
+        Other errors: as for `WalAppender.claim`.
+    """
+    appender = WalAppender.claim(
+        ground.store, ground.arbiter, shard_id, clock=ground.clock, ids=ground.ids
+    )
+    appender.close()
+    return appender.epoch
+
+
 def _claimed(ground: LogGround, shard_id: str) -> int | None:
     """Lock the shard's stock writer out; return our epoch, or None where nobody can claim."""
     try:
-        appender = WalAppender.claim(
-            ground.store, ground.arbiter, shard_id, clock=ground.clock, ids=ground.ids
-        )
+        return claim_epoch(ground, shard_id)
     except SealedError:
         return None
-    appender.close()
-    return appender.epoch
 
 
 def _newest(entries: Sequence[Entry], base: Base) -> pa.Table:
@@ -333,7 +398,9 @@ def _newest(entries: Sequence[Entry], base: Base) -> pa.Table:
     table = pa.Table.from_batches(batches)
     if not base.keys:
         return table
-    return table.take(newest_per_key([whole(table[name]) for name in base.keys]))
+    newest = np.zeros(table.num_rows, bool)
+    newest[newest_per_key([whole(table[name]) for name in base.keys]).to_numpy()] = True
+    return table.filter(pa.array(newest))  # `take` would make one array of each column
 
 
 def _silent(ground: LogGround, shard_id: str) -> timedelta:

@@ -16,9 +16,9 @@ from holdfast.commits._operation import LongLived
 from holdfast.commits._versions import Versions
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.formats import version_name
-from holdfast.formats._mem_wal_details import read_details
+from holdfast.formats._log_entry import LogEntry
 from holdfast.formats._wal_names import MEM_WAL_FOLDER, shard_of
-from holdfast.shard._base import Base, read_base
+from holdfast.shard._base import Base, read_base, read_entry
 from holdfast.shard._sstables import Sstables
 from holdfast.storage import ObjectStore
 from holdfast.wal import ShardManifests, WalTailer
@@ -66,24 +66,34 @@ class LogGround:
 
         Raises:
             InvalidInputError: the table has no log, or can have none.
+            LogLostError: it has shards, but their entry is lost.
             NotFoundError: the version is gone.
         """
-        base = read_base(dataset, self._manifest(int(dataset.version)))
-        if base.details is None:
+        if self.entry(dataset) is None:
             raise InvalidInputError(
                 "this table has no log: there is nothing to flush or merge",
                 table=self.versions.location,
             )
-        return base
+        return read_base(dataset, self._manifest(int(dataset.version)))
+
+    def entry(self, dataset: lance.LanceDataset) -> LogEntry | None:
+        """Return the entry of the log that a version has; None when the table has no log.
+
+        Raises:
+            LogLostError: it has shards, but their entry is lost.
+            NotFoundError: the version is gone.
+        """
+        return read_entry(self._manifest(int(dataset.version)), self.shard_ids)
 
     def merged(self, dataset: lance.LanceDataset) -> dict[str, int]:
         """Return, by shard id, the newest generation that a version has merged.
 
         Raises:
+            LogLostError: it has shards, but their entry is lost.
             NotFoundError: the version is gone.
         """
-        details = read_details(self._manifest(int(dataset.version)))
-        return {} if details is None else dict(details.compacted)
+        entry = self.entry(dataset)
+        return {} if entry is None else entry.merged
 
     def shard_ids(self) -> list[str]:
         """Return the shards there are.
@@ -96,7 +106,7 @@ class LogGround:
 
     def manifests(self, shard_id: str) -> ShardManifests:
         """Return the manifests of a shard."""
-        return ShardManifests(self.store, self.arbiter, shard_id, clock=self.clock, ids=self.ids)
+        return ShardManifests(self.store, self.arbiter, shard_id, ids=self.ids)
 
     def tailer(self, shard_id: str) -> WalTailer:
         """Return a reader of a shard's log."""

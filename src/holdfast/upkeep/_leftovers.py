@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeAlias
@@ -22,10 +23,12 @@ from holdfast.commits._history import (
     read_version,
     records_of,
 )
-from holdfast.errors import CorruptError, NotFoundError
-from holdfast.formats import shown_files, temporary_path
+from holdfast.errors import CorruptError, HoldfastError, NotFoundError
+from holdfast.formats import is_path, older_files, read_config, shown_files, temporary_path
 from holdfast.formats._transaction import is_transaction_path
+from holdfast.formats._vacuum_mark import NO_MARK, VacuumMark, read_mark
 from holdfast.storage import ObjectInfo, ObjectStore
+from holdfast.upkeep._branches import branch_manifests
 
 # Names of files in bytes of any format: what Lance calls its data files, and more.
 _LENGTH_BYTES = 3  # the length before a name may look like letters of it
@@ -46,10 +49,12 @@ class Ground:
         records: what its commit store knows; None without one.
         now: the store's time, before the objects were listed.
         grace: how old an object must be to be taken.
-        objects: all objects, by path.
+        objects: all objects whose names Holdfast can speak of, by path.
+        mark: how far vacuum has come, by the highest number in a version that was read.
         versions: the versions whose manifests were read.
         needed: paths, and folders with a slash, that a version shows.
-        named: names of files that a version, or a commit under way, speaks of.
+        named: names of files that a version speaks of.
+        named_by_commits: names of files that a commit under way speaks of.
         keep_versions_for: how long a version stays after a newer one came; None: for ever.
         choose: says which versions go.
         going: those; what only they show, nobody needs.
@@ -69,6 +74,8 @@ class Ground:
     versions: set[int] = field(default_factory=set)
     needed: set[str] = field(default_factory=set)
     named: set[bytes] = field(default_factory=set)
+    named_by_commits: set[bytes] = field(default_factory=set)
+    mark: VacuumMark = NO_MARK
     under_way: set[int] = field(default_factory=set)
 
     @property
@@ -92,13 +99,15 @@ class Ground:
 
     def is_needed(self, path: str) -> bool:
         """Tell whether a version, or a commit under way, needs an object."""
+        return self.is_shown(path) or any(one in self.named_by_commits for one in _names_of(path))
+
+    def is_shown(self, path: str) -> bool:
+        """Tell whether a version needs an object."""
         parents = _parents(path)
         if path in self.needed or any(f"{part}/" in self.needed for part in parents):
             return True
-        # Also what Lance may refer to in ways that are not known here: overlays, say; and
-        # files that go with a data file, in a folder of its name.
-        beside = (f"{part.rpartition('/')[2]}.lance" for part in parents)
-        return any(name.encode() in self.named for name in (path.rpartition("/")[2], *beside))
+        # Also what Lance may refer to in ways that are not known here: overlays, say.
+        return any(one in self.named for one in _names_of(path))
 
     def look_again(self) -> None:
         """Read the versions that came since.
@@ -116,9 +125,20 @@ class Ground:
             if body is None and version == max(fresh) > self.newest:
                 raise CorruptError("the newest version cannot be read", version=version)
             if body is not None:
+                mark = read_mark(read_config(body))
+                if mark.number >= self.mark.number:  # a stock restore may have taken it back
+                    self.mark = mark
                 self.versions.add(version)
-                self.needed |= shown_files(body)
-                self.named.update(_names_in(body))
+                self._note_needed(body)
+
+    def keep_the_rest(self) -> None:
+        """Let no more versions go, and read those that are there: what they show is needed.
+
+        Raises:
+            CorruptError: the newest version cannot be read.
+        """
+        self.keep_versions_for = None
+        self.look_again()
 
     def _manifest(self, version: int) -> tuple[int, bytes | None]:
         record = self.records.found.get(version) if self.records else None
@@ -133,7 +153,23 @@ class Ground:
         ]
         self.under_way = {_read_version_of(path) for path in young}
         for body in in_parallel(self._bytes, young):
-            self.named.update(_names_in(body))
+            self.named_by_commits.update(_names_in(body))
+
+    def note_branches(self) -> None:
+        """Keep what versions of branches show of the table's files.
+
+        Raises:
+            CorruptError: one cannot be read, so nobody knows which files it shows.
+        """
+        for body in in_parallel(self._bytes, branch_manifests(self.objects)):
+            if body:
+                self._note_needed(body)
+
+    def _note_needed(self, manifest: bytes) -> None:
+        """Keep what a version shows, and the files of transaction ids that its config names."""
+        self.needed |= shown_files(manifest, everywhere=True)
+        self.needed |= {file.path for file in older_files(read_config(manifest))}
+        self.named.update(_names_in(manifest))
 
     def _bytes(self, path: str) -> bytes:
         try:
@@ -158,13 +194,14 @@ def read_ground(
         CorruptError: a version cannot be read, so nobody knows which files it shows.
     """
     now = _time_of(store, ids or RandomIds())
-    objects = {info.path: info for info in store.list()}
+    objects = {info.path: info for info in store.list() if is_path(info.path)}
     ground = Ground(
         store=store, arbiter=arbiter, records=None, now=now, grace=grace, objects=objects
     )
     if choose is not None:
         ground.keep_versions_for, ground.choose = keep_versions_for, choose
     ground.note_commits_under_way()
+    ground.note_branches()
     ground.look_again()
     if not ground.versions:
         raise NotFoundError("the table has no version yet", location=store.location)
@@ -175,15 +212,25 @@ def _time_of(store: ObjectStore, ids: Ids) -> float:
     """Return the store's own time; the clock of this machine may be another."""
     stamp = temporary_path(ids.token())
     store.put(stamp, b"what time is it?")
-    try:
-        return store.head(stamp).modified
-    finally:
+    now = store.head(stamp).modified
+    with suppress(HoldfastError):  # one that stays is a leftover itself
         store.delete([stamp])
+    return now
 
 
 def _names_in(body: bytes) -> Iterator[bytes]:
     for found in _FILE_NAME.findall(body):
         yield from (found[start:] for start in range(_LENGTH_BYTES + 1))
+
+
+def _names_of(path: str) -> Iterator[bytes]:
+    """Yield the names by which an object may be spoken of.
+
+    Its own, and those of data files that it goes with: such files are in a folder of its name.
+    """
+    yield path.rpartition("/")[2].encode()
+    for part in _parents(path):
+        yield f"{part.rpartition('/')[2]}.lance".encode()
 
 
 def _read_version_of(path: str) -> int:

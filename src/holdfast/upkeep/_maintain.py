@@ -204,7 +204,10 @@ class Maintenance:
         ]
         steps: list[Step] = []
         for plan, act in plans:
-            steps += [step if dry_run else _guarded(act, step) for step in plan()]
+            steps += [
+                step if dry_run or step.state is StepState.FAILED else _guarded(act, step)
+                for step in plan()
+            ]
         return MaintainResult(
             version=int(self._ground.dataset().version),
             rows=self._rows,
@@ -297,7 +300,18 @@ class Maintenance:
         for one in dataset.describe_indices():
             if one.name == MEM_WAL_INDEX or not one.field_names:
                 continue
-            lacks = int(dataset.stats.index_stats(one.name).get("num_unindexed_rows", 0))
+            try:
+                with translated(self._ground.versions.location):
+                    lacks = int(dataset.stats.index_stats(one.name).get("num_unindexed_rows", 0))
+            except HoldfastError as error:  # a file of it is gone, say: the rest goes on
+                yield Step(
+                    kind=StepKind.REFRESH_INDEX,
+                    target=one.name,
+                    reason="its state cannot be read: see `holdfast doctor`",
+                    state=StepState.FAILED,
+                    outcome=str(error)[:300],
+                )
+                continue
             if lacks >= self._policy.index_rows:
                 reason = f"{lacks} rows are not in it"
                 yield Step(kind=StepKind.REFRESH_INDEX, target=one.name, reason=reason)
@@ -316,8 +330,10 @@ class Maintenance:
         found = self._table.vacuum(
             grace=self._policy.grace, keep_versions_for=self._policy.keep_versions_for
         )
-        if found.leftovers:
-            reason = f"{len(found.leftovers)} objects of {found.size:,} bytes that nobody needs"
+        unneeded = [*found.leftovers, *(found.waiting if found.raised else ())]
+        if unneeded:
+            size = sum(one.size for one in unneeded)
+            reason = f"{len(unneeded)} objects of {size:,} bytes that nobody needs"
             yield Step(kind=StepKind.VACUUM, target="the table", reason=reason)
 
     def _vacuum(self, step: Step) -> Step:
@@ -327,6 +343,8 @@ class Maintenance:
             confirm=True,
         )
         outcome = f"{len(gone.leftovers)} objects of {gone.size:,} bytes deleted"
+        if gone.raised:
+            outcome += f", {len(gone.waiting)} listed for a later run"
         return replace(step, state=StepState.DONE, outcome=outcome)
 
     def _age(self, objects: Sequence[ObjectInfo], shard_id: str) -> timedelta:

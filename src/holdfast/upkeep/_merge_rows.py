@@ -24,7 +24,9 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from holdfast.commits._lance import translated
 from holdfast.errors import CorruptError, InvalidInputError
+from holdfast.formats._fields import Field, counterpart, fit_array, fit_column, lance_fields
 from holdfast.formats._keys import key_columns, key_values, newest_per_key
+from holdfast.formats._sql import literals, quoted
 from holdfast.formats._sstable import TOMBSTONE
 from holdfast.shard._sstables import whole
 
@@ -94,11 +96,11 @@ class Changes:
         for one in self._generations:
             source = _columns_in(self._dataset, one)
             marked = TOMBSTONE in one.schema.names
-            wanted = [source[name] for name in self._names]
+            pairs = [source[name] for name in self._names]
+            wanted = [theirs.name for _, theirs in pairs]
             table = _read(one, [*wanted, TOMBSTONE] if marked else wanted)
-            fields = [self._dataset.schema.field(name) for name in self._names]
             columns.append(
-                [whole(table[w].cast(f.type)) for w, f in zip(wanted, fields, strict=True)]
+                [whole(fit_column(table[theirs.name], theirs, ours)) for ours, theirs in pairs]
             )
             gone = pc.fill_null(table[TOMBSTONE], False).to_numpy() if marked else None
             deletes.append(np.zeros(one.count_rows(), bool) if gone is None else gone)
@@ -145,7 +147,8 @@ class Changes:
         generation = self._generations[number]
         source = _columns_in(self._dataset, generation)
         schema, seen = self._dataset.schema, 0
-        scanner = generation.scanner(columns=list(source.values()), batch_size=_ROWS_AT_ONCE)
+        names = [theirs.name for _, theirs in source.values()]
+        scanner = generation.scanner(columns=list(names), batch_size=_ROWS_AT_ONCE)
         for batch in scanner.to_batches():
             kept = batch.filter(pa.array(staying[seen : seen + batch.num_rows]))
             seen += batch.num_rows
@@ -232,7 +235,7 @@ class Changes:
 
     def _index_pays(self) -> bool:
         """Tell whether a BTREE on the key finds the rows faster than reading all keys."""
-        if len(self._names) != 1 or _literal(self.keys.slice(0, 1)) is None:
+        if len(self._names) != 1 or literals(self.keys.slice(0, 1)) is None:
             return False
         few = len(self.keys) < self._dataset.count_rows() * _INDEX_PAYS_BELOW
         return few and any(
@@ -242,11 +245,11 @@ class Changes:
         )
 
     def _looked_up(self) -> Iterator[np.ndarray]:
-        name = self._names[0].replace("`", "``")
+        name = quoted(self._names[0])
         for start in range(0, len(self.keys), _LOOKED_UP_AT_ONCE):
-            listed = _literal(self.keys.slice(start, _LOOKED_UP_AT_ONCE))
+            listed = literals(self.keys.slice(start, _LOOKED_UP_AT_ONCE))
             table = self._dataset.scanner(
-                columns=[self._names[0]], filter=f"`{name}` IN ({listed})", with_row_address=True
+                columns=[self._names[0]], filter=f"{name} IN ({listed})", with_row_address=True
             ).to_table()
             yield table[_ADDRESS].to_numpy().astype(np.int64)
 
@@ -291,43 +294,52 @@ def _key_of(lot: pa.Table, names: Sequence[str]) -> pa.Array:
     return key_values([whole(lot[name]) for name in names])
 
 
-def _columns_in(dataset: lance.LanceDataset, generation: lance.LanceDataset) -> dict[str, str]:
-    """Return, by the base table's name, what a column is called in a generation: by its id.
+def _columns_in(
+    dataset: lance.LanceDataset, generation: lance.LanceDataset
+) -> dict[str, tuple[Field, Field]]:
+    """Return the base table's columns that a generation has, with its own: paired by id.
 
     Raises:
-        InvalidInputError: a column was replaced by another of its name since: its values would
-            be lost, or a key column is missing.
+        InvalidInputError: a column, or a field inside one, was replaced by another of its name
+            since: its values would be lost; or a key column is missing.
     """
+    ours = lance_fields(dataset.schema, dataset.lance_schema.fields())
+    all_theirs = lance_fields(generation.schema, generation.lance_schema.fields())
     # The tombstone took the next free id; a column that was added since has it by right.
-    fields = [one for one in generation.lance_schema.fields() if one.name() != TOMBSTONE]
-    theirs = {int(field.id()): field.name() for field in fields}
-    ours = {int(field.id()): field.name() for field in dataset.lance_schema.fields()}
-    found = {name: theirs[number] for number, name in ours.items() if number in theirs}
-    for name in dataset.schema.names:
-        if name not in found and name in theirs.values():
+    theirs = [field for field in all_theirs if field.name != TOMBSTONE]
+    _refuse_replaced(ours, theirs)
+    found = {field.name: counterpart(field, theirs) for field in ours}
+    for name in key_columns(dataset.schema):
+        if found[name] is None:
+            raise InvalidInputError("a generation lacks a column of the key", column=name)
+    return {
+        field.name: (field, theirs[at])
+        for field, at in zip(ours, found.values(), strict=True)
+        if at is not None
+    }
+
+
+def _refuse_replaced(ours: Sequence[Field], theirs: Sequence[Field], path: str = "") -> None:
+    pairs = [(field, counterpart(field, theirs)) for field in ours]
+    paired = {at for _, at in pairs}  # these go on under other names: nothing of them is lost
+    gone = {field.name for at, field in enumerate(theirs) if at not in paired}
+    for field, at in pairs:
+        if at is not None:
+            _refuse_replaced(field.inside, theirs[at].inside, f"{path}{field.name}.")
+        elif field.name in gone:
             raise InvalidInputError(
                 "a column was replaced by another one of its name while rows were waiting in "
                 "the log: restore the version before, merge, and change the column then",
-                column=name,
+                column=path + field.name,
             )
-    return found
 
 
-def _column(batch: pa.RecordBatch, field: pa.Field, source: str | None) -> pa.Array:
+def _column(batch: pa.RecordBatch, field: pa.Field, source: tuple[Field, Field] | None) -> pa.Array:
     if source is None:
         if not field.nullable:
             raise InvalidInputError(
                 "rows in the log lack a column that must not be null", column=field.name
             )
         return pa.nulls(batch.num_rows, field.type)
-    column = batch.column(source)
-    return column if column.type == field.type else column.cast(field.type)
-
-
-def _literal(values: pa.Array) -> str | None:
-    """Return values as a list in Lance's SQL; None for types that have no sure spelling."""
-    if pa.types.is_integer(values.type):
-        return ", ".join(map(str, values.to_pylist()))
-    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-        return ", ".join("'" + str(value).replace("'", "''") + "'" for value in values.to_pylist())
-    return None
+    ours, theirs = source
+    return fit_array(batch.column(theirs.name), theirs, ours)

@@ -166,14 +166,18 @@ def _commit_all(
     # Lance is loaded only by who commits.
     from holdfast.commits._appends import Append, Appender  # noqa: PLC0415
     from holdfast.commits._versions import Versions  # noqa: PLC0415
+    from holdfast.upkeep._ground import LogGround  # noqa: PLC0415
+    from holdfast.upkeep._waiting import merge_waiting  # noqa: PLC0415
 
     resolved = {key: resolve(key, value) for key, value in options.items()}
-    appender = Appender(Versions(store, arbiter, uri), resolved)
+    versions = Versions(store, arbiter, uri, options=resolved)
+    appender = Appender(versions, resolved)
+    after = merge_waiting(LogGround(versions=versions, options=resolved))
 
     def commit(one: Candidate) -> Rescued:
         fragments = [_fragment(part) for part in one.fragments]
         txn = FreeTxn(f"rescue:{one.id}")
-        done = appender.append(Append(fragments=fragments, txn=txn))
+        done = appender.append(Append(fragments=fragments, txn=txn, after=after))
         return Rescued(id=one.id, rows=one.rows, version=done.version, applied=done.applied)
 
     # Appends that wait at the same time become one version.

@@ -18,7 +18,8 @@ from holdfast.commits._history import (
     transaction_of,
 )
 from holdfast.errors import CorruptError, InvalidInputError, NotFoundError
-from holdfast.formats import version_name
+from holdfast.formats import shown_files, version_name
+from holdfast.formats._log_entry import read_log_entry
 from holdfast.formats._transaction import (
     Transaction,
     VersionFacts,
@@ -57,12 +58,14 @@ class Trace:
         token: the mark of the decision that its config speaks of.
         as_decided: whether its bytes are those of its record; None without a record.
         shows: of the files that were asked for, those it shows, with their fragment's id.
+        has_log: whether it says how far a log is merged.
     """
 
     transaction: Transaction | None
     token: str | None
     as_decided: bool | None
     shows: Mapping[str, int]
+    has_log: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,21 +98,39 @@ class Survey:
         return {path for path, _ in self.newest.data_files()}
 
 
-def survey(store: ObjectStore, records: Records | None, progress: Progress | None = None) -> Survey:
+def survey(
+    store: ObjectStore,
+    records: Records | None,
+    progress: Progress | None = None,
+    *,
+    past_damage: bool = False,
+) -> Survey:
     """Read a table's transactions and versions; changes nothing.
+
+    With `past_damage` the newest version is the newest that can be read, for those who only
+    look; others must not go on as if the ones above it were not there.
 
     Raises:
         NotFoundError: no Lance table is there.
         InvalidInputError: it has the old manifest names.
-        CorruptError: its newest manifest cannot be read.
+        CorruptError: its newest manifest cannot be read; with `past_damage`, none can.
     """
     objects = {info.path: info for info in store.list()}
     paths = [path for path in objects if is_transaction_path(path)]
-    return _Surveyor(store, records, progress or _silent).read(objects, paths)
+    surveyor = _Surveyor(store, records, progress or _silent, past_damage=past_damage)
+    return surveyor.read(objects, paths)
 
 
 class _Surveyor:
-    def __init__(self, store: ObjectStore, records: Records | None, progress: Progress) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        records: Records | None,
+        progress: Progress,
+        *,
+        past_damage: bool,
+    ) -> None:
+        self._past_damage = past_damage
         self._store = store
         self._records = records
         self._progress = progress
@@ -133,14 +154,14 @@ class _Surveyor:
                 traces.update(trace)
                 self._progress(min(total, len(paths) + len(traces)), total)
             numbers = self._versions()
-            if max(numbers) in traces:
+            if max(numbers) in traces or version_name(max(numbers)).path in self._unreadable:
                 break
         version, manifest = self._newest(sorted(traces))
         return Survey(
             objects=objects,
             written=tuple(written),
             traces=traces,
-            unreadable=tuple(self._unreadable),
+            unreadable=tuple(dict.fromkeys(self._unreadable)),
             gap=max(set(range(version)) - set(traces), default=0),
             version=version,
             newest=VersionFacts(manifest),
@@ -155,10 +176,22 @@ class _Surveyor:
 
     def _newest(self, numbers: Iterable[int]) -> tuple[int, bytes]:
         """Return the newest version that can be read."""
+        damaged = False
         for number in sorted(numbers, reverse=True):
             body = self._body(number)
-            if body is not None:
-                return number, body
+            if body is None:
+                continue
+            try:
+                shown_files(body)
+            except CorruptError:
+                if not self._past_damage:
+                    raise
+                self._unreadable.append(version_name(number).path)
+                damaged = True
+                continue
+            return number, body
+        if damaged:
+            raise CorruptError("no version can be read", location=self._store.location)
         raise NotFoundError("no version of the table is there", location=self._store.location)
 
     def _body(self, version: int) -> bytes | None:
@@ -192,6 +225,7 @@ class _Surveyor:
             token=facts.token,
             as_decided=None if record is None else record.matches(body),
             shows=shows,
+            has_log=read_log_entry(body) is not None,
         )
         return {version: trace}
 

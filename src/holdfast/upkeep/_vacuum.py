@@ -4,14 +4,15 @@
     vacuum("s3://lake/events.lance", confirm=True)
 
 Taken is only what no version needs, what no commit under way can need, and what is older than
-the grace period by the store's own clock. Each kind of leftover has one finder below; a
-new kind is one more function in `FINDERS`.
+the grace period by the store's own clock. Files that commits bring are listed first, and go by
+a later run (`_numbers`): so no clock protects them. Each kind of leftover has one finder; a new
+kind is one more function in `FINDERS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -20,34 +21,35 @@ from holdfast._clock import Clock, SystemClock
 from holdfast._ids import Ids
 from holdfast.arbiter import Arbiter, open_arbiter
 from holdfast.commits._boundary import KEPT_AT_LEAST
-from holdfast.commits._history import VERSIONS_FOLDER
-from holdfast.errors import CorruptError, InvalidInputError, NotFoundError
+from holdfast.commits._versions import Edit, Versions
+from holdfast.errors import InvalidInputError
 from holdfast.events import EventKind, emit
-from holdfast.formats import (
-    PIN_PATH,
-    PROBE_FOLDER,
-    STAGED_FOLDER,
-    TEMPORARY_FOLDER,
-    is_staged_manifest,
-)
-from holdfast.formats._transaction import DATA_FOLDER, TRANSACTIONS_FOLDER, VersionFacts
-from holdfast.options import StorageOptions, suggestion
-from holdfast.storage import ObjectInfo, ObjectStore, open_store
-from holdfast.upkeep._doctor import candidates_in
+from holdfast.options import StorageOptions, resolve, suggestion
+from holdfast.storage import ObjectStore, open_store
 from holdfast.upkeep._leftovers import Ground, read_ground
-from holdfast.upkeep._survey import survey
+from holdfast.upkeep._numbers import Touch, is_numbered, may_rise, raise_number, read_due
+from holdfast.upkeep._vacuum_files import (
+    Found,
+    find_branches,
+    find_data,
+    find_deletions,
+    find_manifests,
+    find_probes,
+    find_staged,
+    find_temporary,
+    find_transactions,
+    find_txns,
+    find_versions,
+)
 from holdfast.upkeep._vacuum_index import find_indexes, take_indexes
 from holdfast.upkeep._vacuum_log import find_log, find_sstables, take_log, take_sstables
-from holdfast.upkeep._vacuum_versions import find_versions, take_versions, versions_that_go
+from holdfast.upkeep._vacuum_versions import take_versions, versions_that_go
 
 GRACE = timedelta(days=7)
 """How old a leftover is before it is taken, unless told."""
 
 LEAST_GRACE = timedelta(hours=1)
 """Below this nobody can tell a leftover from a write that is under way."""
-
-DELETIONS_FOLDER = "_deletions"
-_BRANCHES = ("tree/", "_refs/branches/")
 
 
 class LeftoverKind(StrEnum):
@@ -64,6 +66,8 @@ class LeftoverKind(StrEnum):
     LOG = "log"
     SSTABLES = "sstables"
     INDEXES = "indexes"
+    BRANCHES = "branches"
+    TXNS = "txns"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +94,14 @@ class VacuumResult:
     """What `vacuum` found, and whether it took it.
 
     Attributes:
-        version: the newest version; vacuum makes none.
+        version: the newest version.
         rows: always 0: no row of any version is touched.
         txn: always None: to repeat a vacuum does no harm.
         applied: True when the leftovers were deleted, False when this is a plan.
-        leftovers: what was found, or deleted.
+        leftovers: what would be deleted now, or was.
+        waiting: what nobody needs and a later run deletes: a confirmed run lists it first, and
+            one that comes a grace period later takes it.
+        raised: whether this run made such a list, or would.
         elapsed: seconds.
     """
 
@@ -103,6 +110,8 @@ class VacuumResult:
     txn: None
     applied: bool
     leftovers: tuple[Leftover, ...]
+    waiting: tuple[Leftover, ...]
+    raised: bool
     elapsed: float
 
     @property
@@ -111,8 +120,7 @@ class VacuumResult:
         return sum(one.size for one in self.leftovers)
 
 
-Finder = Callable[[Ground], Iterator[tuple[ObjectInfo, str]]]
-"""Yields leftovers of one kind, each with the reason."""
+Finder = Callable[[Ground], Found]
 
 
 def vacuum(
@@ -127,11 +135,15 @@ def vacuum(
 ) -> VacuumResult:
     """Find what nobody needs in a table and, when confirmed, delete it. Safe to repeat.
 
+    Files that a commit may still bring (data, deletions, transactions, indexes) go in two
+    steps: a confirmed run lists them and makes a version that says so; the next one that comes
+    at least `grace` later deletes what is on the list and still in no version. Work that was
+    begun before the list, and is not committed by then, is refused with a `StaleWorkError`.
+
     Warning:
-        A job that writes files and commits them later than `grace` after that finds them
-        gone. Choose a grace period longer than your longest job. A reader, a stream or an
-        index build that is at a version for longer than `keep_versions_for` after a newer one
-        came finds it gone.
+        Choose a grace period longer than your longest job. A reader, a stream or an index
+        build that is at a version for longer than `keep_versions_for` after a newer one came
+        finds it gone. Stock writers do not know of the list: for them only the grace holds.
 
     Args:
         uri: where the table is.
@@ -146,8 +158,8 @@ def vacuum(
     Raises:
         NotFoundError: there is no Holdfast table.
         InvalidInputError: an unknown kind, a grace period below an hour, versions kept for
-            less than seven days, a table with branches, or one whose lost appends can still
-            be rescued by what its old versions tell.
+            less than seven days, or a table whose lost appends can still be rescued by what
+            its old versions tell.
         CorruptError: a version cannot be read, so nobody knows which files it shows.
         UnavailableError, PermissionDeniedError: a store gave no answer, or refused; what was
             deleted until then, nobody needed.
@@ -159,6 +171,7 @@ def vacuum(
         return vacuum_store(
             store,
             arbiter,
+            touch=lambda edit: _touch(uri, options, store, arbiter, edit),
             what=what,
             grace=grace,
             keep_versions_for=keep_versions_for,
@@ -166,6 +179,17 @@ def vacuum(
         )
     finally:
         arbiter.close()
+
+
+def _touch(
+    uri: str | Path, options: StorageOptions, store: ObjectStore, arbiter: Arbiter, edit: Edit
+) -> None:
+    """Make a version that changes nothing but what the edit does."""
+    # Lance is loaded only by who commits.
+    from holdfast.commits._committer import Committer  # noqa: PLC0415
+
+    resolved = {key: resolve(key, value) for key, value in options.items()}
+    Committer(Versions(store, arbiter, uri), resolved).touch(edit)
 
 
 def plan_vacuum(
@@ -177,14 +201,32 @@ def plan_vacuum(
     keep_versions_for: timedelta | None = None,
     ids: Ids | None = None,
 ) -> tuple[Ground, list[Leftover]]:
-    """Return the leftovers of a table, and the ground on which they were found.
+    """Return what nobody needs in a table, and the ground on which it was found.
 
     Raises:
         InvalidInputError, NotFoundError, CorruptError: as for `vacuum`.
     """
-    kinds = _kinds(what)
     _check_grace(grace)
     _check_kept(keep_versions_for, what)
+    return find_leftovers(
+        store, arbiter, _kinds(what), grace=grace, keep_versions_for=keep_versions_for, ids=ids
+    )
+
+
+def find_leftovers(
+    store: ObjectStore,
+    arbiter: Arbiter,
+    kinds: Sequence[LeftoverKind],
+    *,
+    grace: timedelta,
+    keep_versions_for: timedelta | None = None,
+    ids: Ids | None = None,
+) -> tuple[Ground, list[Leftover]]:
+    """Do what `plan_vacuum` does, by any grace period.
+
+    Raises:
+        NotFoundError, CorruptError: as for `vacuum`.
+    """
     kept = keep_versions_for if LeftoverKind.VERSIONS in kinds else None
     ground = read_ground(
         store, arbiter, grace, ids, keep_versions_for=kept, choose=versions_that_go
@@ -201,6 +243,7 @@ def vacuum_store(
     store: ObjectStore,
     arbiter: Arbiter,
     *,
+    touch: Touch,
     what: Collection[str] | None = None,
     grace: timedelta = GRACE,
     keep_versions_for: timedelta | None = None,
@@ -208,7 +251,7 @@ def vacuum_store(
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> VacuumResult:
-    """Do what `vacuum` does, on a table that is open.
+    """Do what `vacuum` does, on a table that is open; `touch` makes its version.
 
     Raises:
         HoldfastError: as for `vacuum`.
@@ -218,18 +261,63 @@ def vacuum_store(
     ground, found = plan_vacuum(
         store, arbiter, what=what, grace=grace, keep_versions_for=keep_versions_for, ids=ids
     )
+    raised = _is_worth_raising(ground, found)
     if confirm:
-        ground.look_again()  # the plan took a while: what landed since is needed
-        found = _take(ground, found)
-        _tell(store, found)
+        gone, raised = take_leftovers(ground, found, touch)
+        _tell(store, gone)
+    else:
+        due = read_due(ground, ground.mark, rising=raised)
+        gone = [one for one in found if one.path in due or not is_numbered(one.path)]
+    taken = {one.path for one in gone}
     return VacuumResult(
         version=ground.newest,
         rows=0,
         txn=None,
         applied=confirm,
-        leftovers=tuple(found),
+        leftovers=tuple(gone),
+        waiting=tuple(_waits(one) for one in found if _may_wait(ground, one, taken)),
+        raised=raised,
         elapsed=clock.elapsed() - begun,
     )
+
+
+def _may_wait(ground: Ground, one: Leftover, taken: Collection[str]) -> bool:
+    return one.path not in taken and is_numbered(one.path) and not ground.is_needed(one.path)
+
+
+def _waits(one: Leftover) -> Leftover:
+    return replace(one, reason=f"{one.reason}; it is listed first, and goes by a later run")
+
+
+def _is_worth_raising(ground: Ground, found: Collection[Leftover]) -> bool:
+    """Tell whether the number would rise: something waits, and the last time is long ago."""
+    numbered = {one.path for one in found if is_numbered(one.path)}
+    return bool(numbered - read_due(ground, ground.mark)) and may_rise(ground)
+
+
+def take_leftovers(
+    ground: Ground, found: Collection[Leftover], touch: Touch
+) -> tuple[list[Leftover], bool]:
+    """Delete what still nobody needs; return it, and whether the number was raised.
+
+    Old versions go first: what only they showed is on the list then. The number that counts
+    is read from the newest version, and after it the versions are read once more: each one
+    below is seen then, also where a listing is no snapshot.
+    """
+    ground.look_again()  # the plan took a while: what landed since is needed
+    versions = [one for one in found if one.kind is LeftoverKind.VERSIONS]
+    gone = _take(ground, versions)
+    ground.keep_the_rest()
+    raising = _is_worth_raising(ground, found)
+    before = ground.mark.number
+    if raising:
+        raise_number(ground, touch)
+        ground.look_again()
+    due = read_due(ground, ground.mark)
+    ground.look_again()
+    others = [one for one in found if one.kind is not LeftoverKind.VERSIONS]
+    gone += _take(ground, [p for p in others if p.path in due or not is_numbered(p.path)])
+    return gone, raising and ground.mark.number > before
 
 
 def _take(ground: Ground, found: Collection[Leftover]) -> list[Leftover]:
@@ -295,138 +383,26 @@ def _check_kept(keep_versions_for: object, what: Collection[str] | None) -> None
         return
     if not isinstance(keep_versions_for, timedelta) or keep_versions_for < KEPT_AT_LEAST:
         raise InvalidInputError(
-            f"versions are kept for {KEPT_AT_LEAST.days} days at least: a writer that slept for "
-            "less does not look whether its version is gone",
+            f"versions are kept for {KEPT_AT_LEAST.days} days at least: readers and commits under "
+            "way may still be at an older one",
             keep_versions_for=keep_versions_for,
         )
 
 
-# The finders.
-
-
-def _find_versions(ground: Ground) -> Iterator[tuple[ObjectInfo, str]]:
-    """Manifests of versions that nobody keeps."""
-    if not ground.going:
-        return
-    _refuse_branches(ground)
-    tied = ground.objects.get(PIN_PATH)
-    transactions = ground.old_below(TRANSACTIONS_FOLDER)
-    if tied is not None and any(info.modified <= tied.modified for info in transactions):
-        seen = survey(ground.store, ground.records)
-        found = candidates_in(ground.store, ground.arbiter.pin, ground.records, seen)
-        if any(one.doubt is None for one in found):
-            raise InvalidInputError(
-                "old versions tell which appends were lost before the table was tied: run "
-                "`holdfast rescue` first, or keep versions"
-            )
-    yield from find_versions(ground)
-
-
-def _find_data(ground: Ground) -> Iterator[tuple[ObjectInfo, str]]:
-    """Data files that no version shows; those that `rescue` could bring back stay."""
-    _refuse_branches(ground)
-    orphans = [info for info in ground.old_below(DATA_FOLDER) if not ground.is_needed(info.path)]
-    kept = _rescuable(ground, orphans)
-    for info in orphans:
-        if info.path not in kept:
-            yield info, "no version shows it, and no commit under way speaks of it"
-
-
-def _rescuable(ground: Ground, orphans: Collection[ObjectInfo]) -> set[str]:
-    """Return data files of appends that may have been lost before the table was tied."""
-    tied = ground.objects.get(PIN_PATH)
-    if tied is None or all(info.modified > tied.modified for info in orphans):
-        return set()
-    seen = survey(ground.store, ground.records)
-    found = candidates_in(ground.store, ground.arbiter.pin, ground.records, seen)
-    return {file for one in found if one.doubt is None for file in one.files}
-
-
-def _find_deletions(ground: Ground) -> Iterator[tuple[ObjectInfo, str]]:
-    """Deletion files that no version shows."""
-    _refuse_branches(ground)
-    for info in ground.old_below(DELETIONS_FOLDER):
-        under_way = any(f"-{version}-" in info.path for version in ground.under_way)
-        if not under_way and not ground.is_needed(info.path):
-            yield info, "no version shows it, and no commit under way speaks of it"
-
-
-def _find_transactions(ground: Ground) -> Iterator[tuple[ObjectInfo, str]]:
-    """Transaction files of commits that no version came of, or whose version is gone.
-
-    Those from before the table was tied stay: by them `doctor` finds what was lost.
-    """
-    _refuse_branches(ground)
-    tied = ground.objects.get(PIN_PATH)
-    for info in ground.old_below(TRANSACTIONS_FOLDER):
-        before = tied is not None and info.modified <= tied.modified
-        if not before and not ground.is_needed(info.path):
-            yield info, "no version came of this commit, or the version is gone"
-
-
-def _find_staged(ground: Ground) -> Iterator[tuple[ObjectInfo, str]]:
-    """Staged bytes of versions that are decided: whoever comes late with them, loses.
-
-    Bytes for a version that nobody decided yet stay, however old: their writer may wake up,
-    decide, and need them.
-    """
-    records = {} if ground.records is None else ground.records.found
-    needed = {record.staged for record in records.values() if record.staged is not None}
-    for info in ground.old_below(STAGED_FOLDER):
-        version = None if info.path in needed else _version_in(ground.store, info.path)
-        if version is not None and version <= ground.newest:
-            yield info, f"version {version} is decided and does not need it"
-
-
-def _version_in(store: ObjectStore, path: str) -> int | None:
-    """Return the version that staged bytes want to be; None if they are no manifest."""
-    try:
-        return VersionFacts(store.get(path)).version
-    except (CorruptError, NotFoundError):
-        return None
-
-
-def _find_manifests(ground: Ground) -> Iterator[tuple[ObjectInfo, str]]:
-    """Manifests that Lance staged for commits that were refused or cut off."""
-    for info in ground.old_below(VERSIONS_FOLDER):
-        if is_staged_manifest(info.path):
-            yield info, "staged for a commit that was refused or cut off"
-
-
-def _find_temporary(ground: Ground) -> Iterator[tuple[ObjectInfo, str]]:
-    """Files that got no name."""
-    for info in ground.old_below(TEMPORARY_FOLDER):
-        yield info, "a temporary file of a writer that stopped half-way"
-
-
-def _find_probes(ground: Ground) -> Iterator[tuple[ObjectInfo, str]]:
-    """Objects of probes."""
-    for info in ground.old_below(PROBE_FOLDER):
-        yield info, "an object of a probe that was cut off"
-
-
-def _refuse_branches(ground: Ground) -> None:
-    if any(path.startswith(_BRANCHES) for path in ground.objects):
-        others = (LeftoverKind.STAGED, LeftoverKind.MANIFESTS, LeftoverKind.TEMPORARY)
-        raise InvalidInputError(
-            "the table has branches, whose files vacuum does not know: leave out data, deletions "
-            "and transactions",
-            what=", ".join(kind.value for kind in (*others, LeftoverKind.PROBES)),
-        )
-
-
 FINDERS: Mapping[LeftoverKind, Finder] = {
-    LeftoverKind.VERSIONS: _find_versions,
-    LeftoverKind.DATA: _find_data,
-    LeftoverKind.DELETIONS: _find_deletions,
-    LeftoverKind.TRANSACTIONS: _find_transactions,
-    LeftoverKind.STAGED: _find_staged,
-    LeftoverKind.MANIFESTS: _find_manifests,
-    LeftoverKind.TEMPORARY: _find_temporary,
-    LeftoverKind.PROBES: _find_probes,
+    LeftoverKind.VERSIONS: find_versions,
+    LeftoverKind.DATA: find_data,
+    LeftoverKind.DELETIONS: find_deletions,
+    LeftoverKind.TRANSACTIONS: find_transactions,
+    LeftoverKind.STAGED: find_staged,
+    LeftoverKind.MANIFESTS: find_manifests,
+    LeftoverKind.TEMPORARY: find_temporary,
+    LeftoverKind.PROBES: find_probes,
     LeftoverKind.LOG: find_log,
     LeftoverKind.SSTABLES: find_sstables,
     LeftoverKind.INDEXES: find_indexes,
+    LeftoverKind.BRANCHES: find_branches,
+    LeftoverKind.TXNS: find_txns,
 }
 
 # Kinds that need more than deleting; they return what they deleted.

@@ -43,9 +43,9 @@ def take_indexes(ground: Ground, paths: Collection[str]) -> set[str]:
     for objects, _ in _groups(now):
         if not all(info.path in ground.objects and ground.is_old(info) for info in objects):
             continue
-        wanted = [
-            info.path for info in objects if info.path in paths and not _is_shown(ground, info.path)
-        ]
+        wanted = [info.path for info in objects if not _is_shown(ground, info.path)]
+        if not set(wanted) <= set(paths):
+            continue  # something of it came since
         records = [path for path in wanted if path.startswith(f"{BUILDS_FOLDER}/")]
         ground.store.delete([path for path in records if path.endswith("/build.json")])
         if isinstance(ground.arbiter, RecordedDecisions):

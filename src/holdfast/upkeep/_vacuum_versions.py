@@ -2,8 +2,8 @@
 
 Only when told for how long versions are kept, and from the oldest on: a version goes when a
 newer one has stood for that long, so whoever reads it has been at it for longer. The newest
-stays whatever its age, and so does one that has a tag or that a pinned snapshot reads. What is
-there of branches is not known here, so such a table is refused.
+stays whatever its age, and so does one that has a tag, that a branch began at, or that a pinned
+snapshot reads.
 
 The order is the safety: finish what is decided and not in place, raise the boundary, durably,
 drop the records behind it, and only then delete manifests. A writer that slept through it and
@@ -14,18 +14,21 @@ own kinds, taken after the manifests.
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 
 from holdfast.arbiter import RecordedDecisions
 from holdfast.commits._boundary import VersionsBoundary
 from holdfast.commits._history import unfinished
-from holdfast.errors import CorruptError, NotFoundError
+from holdfast.errors import CorruptError
 from holdfast.formats import VERSIONS_SERIES, version_name, version_of
 from holdfast.read._pins import read_pins
 from holdfast.storage import ObjectInfo, ObjectStore
+from holdfast.upkeep._branches import branch_parents, read_references
 from holdfast.upkeep._leftovers import Ground
+
+log = logging.getLogger("holdfast.upkeep")
 
 TAGS_FOLDER = "_refs/tags"
 
@@ -65,10 +68,8 @@ def _finish(ground: Ground, through: int) -> None:
 def versions_that_go(ground: Ground, listed: Mapping[int, ObjectInfo]) -> set[int]:
     """Return the versions that nobody keeps.
 
-    Pins are read after it is known what would go, as `holdfast.read._pins` asks for.
-
-    Raises:
-        CorruptError: a tag or a pin cannot be read: keep everything.
+    Pins are read after it is known what would go, as `holdfast.read._pins` asks for. While a
+    tag, a branch or a pin cannot be read, all versions stay: nobody knows which one it means.
     """
     if ground.keep_versions_for is None:
         return set()
@@ -83,7 +84,11 @@ def versions_that_go(ground: Ground, listed: Mapping[int, ObjectInfo]) -> set[in
     if any(pin.record is None for pin in pins):
         return set()
     pinned = {pin.record.base_version for pin in pins if pin.record is not None}
-    return set(old) - pinned - tagged_versions(ground.store)
+    try:
+        return set(old) - pinned - tagged_versions(ground.store) - branch_parents(ground.store)
+    except CorruptError as error:
+        log.warning("all versions stay: %s", error)
+        return set()
 
 
 def tagged_versions(store: ObjectStore) -> set[int]:
@@ -92,12 +97,4 @@ def tagged_versions(store: ObjectStore) -> set[int]:
     Raises:
         CorruptError: a tag cannot be read.
     """
-    found: set[int] = set()
-    for info in store.list(TAGS_FOLDER):
-        try:
-            found.add(int(json.loads(store.get(info.path))["version"]))
-        except NotFoundError:  # removed meanwhile
-            continue
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptError("a tag cannot be read, so nothing goes", path=info.path) from error
-    return found
+    return read_references(store, TAGS_FOLDER, "version")

@@ -17,6 +17,8 @@ from holdfast.upkeep._flush_log import (
 )
 from holdfast.upkeep._ground import LogGround
 from holdfast.upkeep._maintain import MaintainResult, Maintenance, Policy
+from holdfast.upkeep._reset_log import ResetLogResult, Waiting, reset_log
+from holdfast.upkeep._waiting import merge_log
 
 
 class UpkeepVerbs:
@@ -34,10 +36,6 @@ class UpkeepVerbs:
         Rows and the marker that says so are one commit. Repeated, at the same time elsewhere,
         or killed anywhere and run again: the rows are the same. Live writers go on.
 
-        !!! warning
-            A generation wins over the base row of its key, whenever that row was written.
-            Change keyed rows through the log, or when nothing waits there.
-
         Args:
             shards: only these; all unless told.
             rows_at_once: merge generations together up to so many rows: memory holds their
@@ -54,6 +52,20 @@ class UpkeepVerbs:
             UnavailableError, PermissionDeniedError: a store did not do its part; repeat.
         """
         return compact_lsm(self._log_ground(), shards=shards, rows=rows_at_once)
+
+    def merge_log(self) -> CompactLsmResult:
+        """Flush and merge everything that waits in the table's log now.
+
+        Rows that were acknowledged before the call are in the base table when it returns. Live
+        writers go on. Safe to repeat, and at the same time elsewhere.
+
+        Raises:
+            LogWaitsError: a writer of stock Lance is at work, and would be locked out.
+            InvalidInputError: the table has no log.
+            LogLostError: the table does not say how far its log is merged.
+            Other errors: as for `flush_log` and `compact_lsm`.
+        """
+        return merge_log(self._log_ground())
 
     def flush_log(
         self,
@@ -84,6 +96,28 @@ class UpkeepVerbs:
             UnavailableError, PermissionDeniedError: a store did not do its part; repeat.
         """
         return flush_log(self._log_ground(), shard_id, rows=rows_per_generation, idle=idle)
+
+    def reset_log(self, waiting: Waiting, *, confirm: bool = False) -> ResetLogResult:
+        """Say what becomes of the rows in the log of a table that was overwritten past Holdfast.
+
+        The way out of `LogLostError`. With `confirm` this WRITES: it locks every writer out,
+        and makes a version that says anew how far the log is merged. Safe to repeat.
+
+        Args:
+            waiting: `"keep"`: the rows that the shards have go over what the table holds now,
+                also those that were merged before and not drained yet; `"discard"`: they are
+                given up.
+            confirm: do it; without it this is a plan.
+
+        Raises:
+            InvalidInputError: another word, a table without shards, or rows to keep that were
+                written for other columns.
+            FencedError: another writer claimed a shard meanwhile; try again.
+            CommitUnknownError: the outcome could not be learnt; repeat.
+            WalGapError, CorruptError: a log is damaged: repair it first.
+            UnavailableError, PermissionDeniedError: a store did not do its part; repeat.
+        """
+        return reset_log(self._log_ground(), waiting, confirm=confirm)
 
     def maintain(
         self, policy: Policy | None = None, *, dry_run: bool = False, confirm: bool = False

@@ -1,39 +1,61 @@
-"""Rows that wait in logs and generations: who changes the base past them is told in time.
+"""Rows that wait in logs and generations, before the base table is changed past them.
 
-A generation wins over the base row of its key, whenever that row was written. So a change of
-the base by key is refused while rows wait. This guards against a mistake; it is no lock: rows
-that are put after the look are not seen by it.
+| verb                                | what waits                                                |
+|-------------------------------------|-----------------------------------------------------------|
+| append, a Spark write, `merge_into` | is merged first (`merge_waiting`), then the rows go on top|
+| an overwrite, a restore             | is superseded (`Keeper.supersede`)                        |
+| what is built elsewhere, or by      | refuses the change (`Keeper.waiting`)                     |
+| pylance on `Table.dataset()`        |                                                           |
+
+All three are checked in the bytes that are decided: `holdfast.commits._log_rules`.
 """
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Protocol
 
-from holdfast.commits._history import transaction_of
-from holdfast.commits._versions import Edit
-from holdfast.errors import ConflictError
+from holdfast.commits._log_rules import After, register_keeper
+from holdfast.commits._versions import Versions
+from holdfast.errors import ConflictError, LogWaitsError, SealedError
 from holdfast.formats._keys import key_columns
-from holdfast.formats._mem_wal_details import MEM_WAL_INDEX, read_details
-from holdfast.formats._transaction import VersionFacts
+from holdfast.upkeep._compact_lsm import CompactLsmResult, compact_lsm
+from holdfast.upkeep._flush_log import IDLE, FlushLogResult, claim_epoch, flush_log
 from holdfast.upkeep._ground import LogGround
 
-log = logging.getLogger("holdfast.upkeep")
+_NOW = timedelta(0)
+_TRIES = 4
 
-_SHOWN = 3
 
+class Keeper:
+    """Looks after the shards of one table; see `holdfast.commits._log_rules.LogKeeper`."""
 
-def waiting_shards(ground: LogGround) -> list[str]:
-    """Return the shards that have rows which are not in the base table.
+    def __init__(self, ground: LogGround) -> None:
+        self._ground = ground
 
-    Raises:
-        WalGapError, CorruptError: a log is damaged.
-        UnavailableError, PermissionDeniedError: a store did not tell.
-    """
-    dataset = ground.dataset()
-    if not any(one.name == MEM_WAL_INDEX for one in dataset.describe_indices()):
-        return []
-    merged = ground.merged(dataset)
-    return [one for one in ground.shard_ids() if _waits(ground, one, merged.get(one, 0))]
+    def waiting(self, merged: After) -> list[str]:
+        """Return the shards with rows that a version with this marker has not merged.
+
+        Raises:
+            WalGapError, CorruptError: a log is damaged.
+            UnavailableError, PermissionDeniedError: a store did not tell.
+        """
+        ground = self._ground
+        return [one for one in ground.shard_ids() if _waits(ground, one, merged.get(one, 0))]
+
+    def supersede(self, *, fence: bool) -> dict[str, int]:
+        """Flush all that waits, and return by shard the newest generation.
+
+        Raises:
+            ConflictError: writers were faster each time.
+            Other errors: as for `Table.flush_log`.
+        """
+        found = {}
+        for shard_id in self._ground.shard_ids():
+            if self._ground.manifests(shard_id).latest() is not None:
+                found[shard_id] = _flush(self._ground, shard_id, fence=fence, stock_idle=_NOW)
+        return found
 
 
 def _waits(ground: LogGround, shard_id: str, merged: int) -> bool:
@@ -46,44 +68,115 @@ def _waits(ground: LogGround, shard_id: str, merged: int) -> bool:
     return next(iter(entries), None) is not None
 
 
-def refuse_waiting(ground: LogGround) -> None:
-    """Refuse to change keyed rows of the base while rows wait.
+def _flush(ground: LogGround, shard_id: str, *, fence: bool, stock_idle: timedelta) -> int:
+    """Turn what a shard's log holds now into generations; return the newest."""
+    owner = None
+    if fence:
+        try:
+            owner = claim_epoch(ground, shard_id)
+        except SealedError:
+            owner = None  # nobody writes there
+    done: FlushLogResult = flush_log(
+        ground, shard_id, idle=_NOW, stock_idle=stock_idle, owner=owner
+    )
+    if done.waits is not None:
+        raise LogWaitsError(
+            "rows wait in the table's log, and cannot be merged now: a writer of stock Lance is "
+            "at work, or another one claimed the shard; close it, then try again",
+            shard_id=shard_id,
+            reason=done.waits,
+            retryable=True,
+        )
+    newest = ground.manifests(shard_id).latest()
+    return 0 if newest is None else newest.current_generation - 1
+
+
+class Shards(Protocol):
+    """The shards of a table, as far as merging all that waits needs them."""
+
+    def shard_ids(self) -> Sequence[str]:
+        """Return those that somebody claimed."""
+        ...
+
+    def flush(self, shard_id: str) -> int:
+        """Flush what waits in a shard's log now; return its newest generation."""
+        ...
+
+    def merged(self) -> Mapping[str, int]:
+        """Return, by shard id, the newest generation that the newest version has merged."""
+        ...
+
+    def merge(self, shard_ids: Sequence[str]) -> None:
+        """Merge the generations of these shards."""
+        ...
+
+
+def merge_all(shards: Shards) -> dict[str, int]:
+    """Merge what waits now; return how far, by shard: a version with this marker holds it.
 
     Raises:
-        ConflictError: some do; the message says what to do.
-        Other errors: as for `waiting_shards`.
+        ConflictError: the table was set back meanwhile, again and again.
+        Other errors: as for `Table.flush_log` and `Table.compact_lsm`.
     """
-    if not key_columns(ground.dataset().schema):
-        return
-    found = waiting_shards(ground)
-    if found:
-        raise ConflictError(
-            "rows wait in the table's log, and would win over this change once they are merged: "
-            "run flush_log and compact_lsm first, or pass over_log=True if no key is in both",
-            shards=", ".join(found[:_SHOWN]),
-            waiting=len(found),
-        )
+    after = {one: shards.flush(one) for one in shards.shard_ids()}
+    for _ in range(_TRIES):
+        merged = shards.merged()
+        behind = [one for one, generation in after.items() if merged.get(one, 0) < generation]
+        if not behind:
+            return after
+        shards.merge(behind)
+    raise ConflictError("the table was set back each time while its log was merged: try again")
 
 
-def guard_of(ground: LogGround) -> Edit:
-    """Return what refuses an update of keyed rows by Lance itself while rows wait.
+class _TableShards:
+    """The shards of a real table."""
 
-    One that merges generations, and says so by the marker, is what they wait for.
+    def __init__(self, ground: LogGround) -> None:
+        self._ground = ground
+        self.done: CompactLsmResult | None = None
+
+    def shard_ids(self) -> Sequence[str]:
+        ids = self._ground.shard_ids()
+        return [one for one in ids if self._ground.manifests(one).latest() is not None]
+
+    def flush(self, shard_id: str) -> int:
+        return _flush(self._ground, shard_id, fence=False, stock_idle=IDLE)
+
+    def merged(self) -> Mapping[str, int]:
+        return self._ground.merged(self._ground.dataset())
+
+    def merge(self, shard_ids: Sequence[str]) -> None:
+        self.done = compact_lsm(self._ground, shards=shard_ids)
+
+
+def merge_waiting(ground: LogGround) -> After | None:
+    """Merge what waits in the log of a table with a key; return how far, for the commit's check.
+
+    What writers put meanwhile may be merged, too, or not. Live writers go on.
+
+    Returns:
+        None when the table has no log; then the commit looks again.
+
+    Raises:
+        LogWaitsError: a live writer of stock Lance would be locked out.
+        Other errors: as for `Table.flush_log` and `Table.compact_lsm`.
     """
+    dataset = ground.dataset()
+    if ground.entry(dataset) is None:
+        return None
+    return merge_all(_TableShards(ground)) if key_columns(dataset.schema) else {}
 
-    def check(manifest: bytes) -> bytes:
-        details = read_details(manifest)
-        if details is None:
-            return manifest
-        transaction = transaction_of(ground.store, VersionFacts(manifest))
-        if transaction is None or transaction.operation != "Update":
-            return manifest
-        if dict(details.compacted) == ground.merged(ground.dataset()):
-            try:
-                refuse_waiting(ground)
-            except ConflictError as error:
-                log.warning("an update was refused: %s", error)  # Lance tells less
-                raise
-        return manifest
 
-    return check
+def merge_log(ground: LogGround) -> CompactLsmResult:
+    """Flush and merge all that waits now; see `Table.merge_log`."""
+    ground.base(ground.dataset())  # refuses a table without a log
+    shards = _TableShards(ground)
+    merge_all(shards)
+    return shards.done or compact_lsm(ground, shards=())
+
+
+def _keeper_of(versions: Versions) -> Keeper:
+    return Keeper(LogGround(versions=versions, options=versions.options))
+
+
+register_keeper(_keeper_of)

@@ -14,28 +14,33 @@ ask the commit store, and cannot be fenced there.
 from holdfast.formats._entry import Entry, EntryDraft, log_schema
 from holdfast.formats._shard_manifest import ShardManifest, SsTable
 from holdfast.wal._appender import Appended, WalAppender
-from holdfast.wal._boundary import CHECK_AFTER, RETENTION
+from holdfast.wal._boundary import RETENTION
 from holdfast.wal._collect import LogCollection, collect_log
+from holdfast.wal._log import Log
 from holdfast.wal._manifests import ShardManifests
+from holdfast.wal._memory import LogMemory, remember
 from holdfast.wal._repair import Repair, repair_log
-from holdfast.wal._shards import list_shards
+from holdfast.wal._shards import ShardState, list_shards
 from holdfast.wal._tailer import WalTailer
 
 __all__ = [
-    "CHECK_AFTER",
     "RETENTION",
     "Appended",
     "Entry",
     "EntryDraft",
+    "Log",
     "LogCollection",
+    "LogMemory",
     "Repair",
     "ShardManifest",
     "ShardManifests",
+    "ShardState",
     "SsTable",
     "WalAppender",
     "WalTailer",
     "collect_log",
     "list_shards",
     "log_schema",
+    "remember",
     "repair_log",
 ]

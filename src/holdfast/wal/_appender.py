@@ -14,15 +14,24 @@ Claiming, step by step, and what a crash after each leaves:
 |--------------------------------------------------|------------------------------------------|
 | 1 check the arguments                            | nothing                                  |
 | 2 decide a manifest with a higher epoch          | a claim; the next claimer is one higher  |
-| 3 list the log once; a hole is an error          | the same                                 |
+| 3 list the log once                              | the same                                 |
 | 4 decide a fence after the highest position,     | a fence that readers pass over           |
 |   going forward past whoever was faster          |                                          |
-| 5 read the epoch again: it must still be ours    | the same                                 |
-| 6 replay: after the flushed cursor, to our fence | the same                                 |
+| 5 read the manifest again: the epoch must be     | the same                                 |
+|   ours, and the flushed cursor before the fence; |                                          |
+|   else fence again behind the cursor, from 4     |                                          |
+| 6 a hole between that cursor and the fence is    | the same                                 |
+|   an error                                       |                                          |
+| 7 replay: after that cursor, to our fence        | the same                                 |
 
 The fence comes before replay: what the writer before us got acknowledged is below the fence,
-and replayed; what it sends later finds the fence in its place. Step 5 is for a claimer that was
-overtaken: its fence may lie after the fence of a newer owner.
+and replayed; what it sends later finds the fence in its place.
+
+Step 5 is for a claimer that was stopped on the way. Its fence may lie after the fence of a newer
+owner. Or others flushed the log and collected the entries meanwhile: then the place where the
+fence was put is free because its entry is flushed, and whatever came after such a fence would be
+taken for flushed, too. From the moment that a fence lies behind the cursor the cursor stays
+before it: only entries move it, and only the owner writes entries behind the fence.
 """
 
 from __future__ import annotations
@@ -41,24 +50,29 @@ from holdfast.errors import (
     CollectedError,
     CommitUnknownError,
     CorruptError,
+    FencedError,
     HoldfastError,
     InvalidInputError,
+    NotFoundError,
     PermissionDeniedError,
     PoisonedError,
     UnavailableError,
     WalGapError,
 )
 from holdfast.events import EventKind, emit
+from holdfast.formats._content import check_values
 from holdfast.formats._entry import Entry, EntryDraft, decode_entry, draft_entry, draft_fence
 from holdfast.formats._shard_manifest import ShardManifest
-from holdfast.formats._wal_names import BoundaryKind, entry_name
+from holdfast.formats._wal_names import entry_name
 from holdfast.storage import Handle, ObjectStore
-from holdfast.wal._boundary import CHECK_AFTER, Boundary
 from holdfast.wal._log import Chain, Log
 from holdfast.wal._manifests import ShardManifests, fenced
 
 _STEPS = 4096
 """How often a claimer goes forward past faster writers before it gives up."""
+
+_FENCES = 64
+"""How often a claimer fences again behind a cursor that others moved."""
 
 # What a decision raises when it sent nothing that could decide: the caller may try again.
 _HARMLESS = (PermissionDeniedError, UnavailableError, InvalidInputError)
@@ -92,7 +106,7 @@ class WalAppender(Handle):
         shard_id: the shard.
         epoch: what this writer claimed.
         writer: the random id of this writer, in each of its entries.
-        manifest: the shard's state as it was claimed.
+        manifest: the shard's state when it was claimed: replay begins at its flushed cursor.
         manifests: for updates under this epoch.
         fence_position: where this writer's fence is: replay ends there.
         next_position: where the next entry goes.
@@ -107,6 +121,7 @@ class WalAppender(Handle):
         *,
         shard_spec_id: int = 0,
         field_entries: Sequence[tuple[str, bytes]] = (),
+        first_generation: int = 1,
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> WalAppender:
@@ -118,6 +133,7 @@ class WalAppender(Handle):
             shard_id: a UUID; a shard that is not there is made.
             shard_spec_id: how rows are routed to a new shard; 0 for by hand.
             field_entries: the routing's values for a new shard.
+            first_generation: the number that a new shard's first SSTable gets.
             clock: time.
             ids: where ids come from.
 
@@ -133,11 +149,16 @@ class WalAppender(Handle):
         """
         clock, ids = clock or SystemClock(), ids or RandomIds()
         begun = clock.elapsed()
-        manifests = ShardManifests(store, arbiter, shard_id, clock=clock, ids=ids)
-        manifest = manifests.claim(shard_spec_id=shard_spec_id, field_entries=field_entries)
+        manifests = ShardManifests(store, arbiter, shard_id, ids=ids)
+        manifest = manifests.claim(
+            shard_spec_id=shard_spec_id,
+            field_entries=field_entries,
+            first_generation=first_generation,
+        )
         self = cls(store, arbiter, manifests, manifest, clock=clock, ids=ids)
-        self._fence()
-        manifests.check(self.epoch)
+        listed = self._log.listed()
+        self._fence(listed)
+        self._check_gaps(listed)
         emit(
             EventKind.CLAIMED,
             shard_id=self.shard_id,
@@ -164,16 +185,15 @@ class WalAppender(Handle):
         self.manifests = manifests
         self.fence_position = 0
         self.next_position = 0
-        self._replay_after = manifest.replay_after
+        self._from_zero = False
         self._log = Log(store, arbiter, manifest.shard_id)
-        self._boundary = Boundary(store, manifest.shard_id, BoundaryKind.LOG)
         self._arbiter = arbiter
         self._clock = clock
         self._ids = ids
-        self._confirmed = clock.elapsed()
         self._sequence = 0
         self._stopped: HoldfastError | None = None
-        self._busy = threading.Lock()  # never waited for: a second caller is refused
+        self._lock = threading.Lock()  # guards `_appending`
+        self._appending: object | None = None  # whose call is under way; a second one is refused
 
     def __repr__(self) -> str:
         return f"WalAppender({self.shard_id}, epoch {self.epoch}, next {self.next_position})"
@@ -191,7 +211,9 @@ class WalAppender(Handle):
 
         Raises:
             WalGapError, CorruptError: the log is damaged; nothing after it is yielded.
-            FencedError: another writer claimed the shard since, and collected what it flushed.
+            CollectedError: somebody flushed what was to come, and removed it: drop what was
+                yielded and replay again, from the new cursor.
+            FencedError: another writer claimed the shard since.
             UnavailableError, PermissionDeniedError: a store did not tell.
         """
         self._refuse_stopped(())
@@ -203,9 +225,15 @@ class WalAppender(Handle):
                 chain.check(entry)
                 if not entry.fence:
                     yield entry
-        except WalGapError:
-            self.manifests.check(self.epoch)  # a newer owner's collection explains it
-            raise
+        except WalGapError as gap:
+            if not self._is_flushed(gap):
+                raise
+            raise CollectedError(
+                "the log was flushed and collected while it was replayed: drop what was yielded "
+                "and replay again",
+                shard_id=self.shard_id,
+                position=gap.position,
+            ) from None
 
     def draft(
         self,
@@ -253,6 +281,9 @@ class WalAppender(Handle):
         """
         given = rows.batches if isinstance(rows, EntryDraft) else _batches(rows)
         self._refuse_stopped(given)
+        if not isinstance(rows, EntryDraft):
+            for batch in given:
+                check_values(batch)
         draft = (
             rows
             if isinstance(rows, EntryDraft)
@@ -260,27 +291,31 @@ class WalAppender(Handle):
         )
         if (draft.shard_id, draft.epoch, draft.fence) != (self.shard_id, self.epoch, False):
             raise InvalidInputError("this draft was made by another writer", epoch=draft.epoch)
-        if not self._busy.acquire(blocking=False):
-            raise InvalidInputError("another thread is appending: one at a time")
+        mine = object()
         try:
+            with self._lock:
+                if self._appending is not None:
+                    raise InvalidInputError(
+                        "another thread is appending: append from one thread only"
+                    )
+                self._appending = mine
             return self._append(draft)
         finally:
-            self._busy.release()
+            if self._appending is mine:
+                self._appending = None
 
     def check_fenced(self) -> None:
         """Return if this writer still owns the shard; reads only.
 
         Raises:
             FencedError: it does not. Final.
-            Other errors: as for `ShardManifests.latest`.
+            Other errors: as for `ShardManifests.check`.
         """
         self._refuse_stopped(())
-        begun = self._clock.elapsed()
-        current = self.manifests.latest()
-        stored = None if current is None else current.writer_epoch
-        if stored != self.epoch:
-            self._stop(fenced(self.shard_id, self.epoch, stored))
-        self._confirmed = begun
+        try:
+            self.manifests.check(self.epoch)
+        except FencedError as error:
+            self._stop(error)
 
     def close(self) -> None:
         """Stop for good; every append raises from now on. Writes nothing, and may be repeated."""
@@ -289,40 +324,70 @@ class WalAppender(Handle):
                 "this appender is closed: claim the shard again", shard_id=self.shard_id
             )
 
-    # Steps 3 and 4 of claiming.
-    def _fence(self) -> None:
-        listed = self._log.listed()
-        if 0 in listed and not self.manifest.replay_after and not self.manifest.sstables:
-            self._replay_after = -1  # a log of the one release that counted from 0
-        self._check_gaps(listed)
-        position = max([self.manifest.replay_after, *listed]) + 1
+    @property
+    def _replay_after(self) -> int:
+        return -1 if self._from_zero else self.manifest.replay_after
+
+    # Steps 4 and 5 of claiming.
+    def _fence(self, listed: Mapping[int, object]) -> None:
         draft = draft_fence(shard_id=self.shard_id, epoch=self.epoch, writer=self.writer)
-        for _ in range(_STEPS):
-            try:
-                found = self._decide(draft, position)
-            except CollectedError:  # a newer owner flushed this position, and more
-                raise self._overtaken() from None
-            if found is None:
-                self.fence_position = position
-                self.next_position = position + 1
+        position = max([self.manifest.replay_after, *listed]) + 1
+        for _ in range(_FENCES):
+            fence = self._fence_from(draft, position)
+            self.manifest = self.manifests.check(self.epoch)
+            if fence is not None and fence > self.manifest.replay_after:
+                self.fence_position = fence
+                self.next_position = fence + 1
                 return
-            if found.epoch > self.epoch:
-                raise fenced(self.shard_id, self.epoch, found.epoch)
-            if found.epoch == self.epoch:
-                raise self._twice(found)
-            position += 1
+            position = self.manifest.replay_after + 1
         raise UnavailableError(
-            "another writer appends faster than this one can fence it: try again",
+            "the log is flushed faster than this writer can fence it: try again",
             shard_id=self.shard_id,
             position=position,
         )
 
+    def _fence_from(self, draft: EntryDraft, position: int) -> int | None:
+        """Decide a fence at the first free place; None when the place was flushed and collected."""
+        for place in range(position, position + _STEPS):
+            try:
+                found = self._decide(draft, place)
+            except CollectedError:
+                return None
+            if found is None:
+                return place
+            if found.epoch > self.epoch:
+                raise fenced(self.shard_id, self.epoch, found.epoch)
+            if found.epoch == self.epoch and found.writer != self.writer:
+                raise self._twice(found)
+        raise UnavailableError(
+            "another writer appends faster than this one can fence it: try again",
+            shard_id=self.shard_id,
+            position=position + _STEPS,
+        )
+
+    # Step 6 of claiming.
     def _check_gaps(self, listed: Mapping[int, object]) -> None:
-        try:
-            self._log.check_gaps(listed, self._replay_after)
-        except WalGapError:
-            self.manifests.check(self.epoch)  # a newer owner's collection explains it
-            raise
+        if 0 in listed and not self.manifest.replay_after and not self.manifest.sstables:
+            self._from_zero = True  # a log of the one release that counted from 0
+        while True:
+            try:
+                self._log.check_gaps(listed, self._replay_after, self.fence_position)
+            except WalGapError as gap:
+                if not self._is_flushed(gap):
+                    raise
+            else:
+                return
+
+    def _is_flushed(self, gap: WalGapError) -> bool:
+        """Tell whether a missing entry was flushed and collected meanwhile; take the new cursor.
+
+        Raises:
+            FencedError: by another owner.
+        """
+        self.manifest = self.manifests.check(self.epoch)
+        self._from_zero = self._from_zero and not self.manifest.replay_after
+        position = gap.position
+        return isinstance(position, int) and position <= self.manifest.replay_after
 
     def _append(self, draft: EntryDraft) -> Appended:
         begun = self._clock.elapsed()
@@ -334,6 +399,8 @@ class WalAppender(Handle):
                 raise
             except CollectedError:
                 self._stop(self._overtaken(), draft.batches)
+            except NotFoundError as error:
+                self._stop(self._vanished(error), draft.batches, error)
             except CommitUnknownError as error:
                 self._stop(self._unknown(position), draft.batches, error)
             except HoldfastError as error:
@@ -344,8 +411,6 @@ class WalAppender(Handle):
             if found is None:
                 break
             self._step_over(found, draft)
-        self._check_awake(position, draft)
-        self._confirmed = begun
         self._sequence += 1
         self.next_position = position + 1
         elapsed = self._clock.elapsed() - begun
@@ -370,6 +435,7 @@ class WalAppender(Handle):
         token = self._ids.token()
         sequence = 0 if draft.fence else self._sequence + 1
         body = draft.stamp(position=position, sequence=sequence, token=token)
+        self._arbiter.confirm_place(if_cheap=True)
         decision = self._arbiter.decide(entry_name(self.shard_id, position), body, token)
         if not isinstance(decision, Lost):
             return None
@@ -386,24 +452,35 @@ class WalAppender(Handle):
             self._stop(self._unknown(found.position), draft.batches)
         self._stop(self._twice(found), draft.batches)
 
-    def _check_awake(self, position: int, draft: EntryDraft) -> None:
-        """After a long silence, make sure that the position was not given out before."""
-        if self._clock.elapsed() - self._confirmed <= CHECK_AFTER.total_seconds():
-            return
-        try:
-            collected = position <= self._boundary.read()
-        except HoldfastError as error:
-            self._stop(self._unknown(position), draft.batches, error)
-        if collected:
-            self._stop(self._overtaken(), draft.batches)
-
     def _overtaken(self) -> HoldfastError:
+        """Return why a position of ours is collected: only a newer owner can have flushed it."""
         try:
-            current = self.manifests.latest()
+            self.manifests.check(self.epoch)
+        except FencedError as error:
+            return error
         except HoldfastError:
-            current = None
-        stored = None if current is None else current.writer_epoch
-        return fenced(self.shard_id, self.epoch, stored)
+            return fenced(self.shard_id, self.epoch, None)
+        return CorruptError(
+            "the log was flushed past this writer's position although it owns the shard: "
+            "somebody wrote or removed entries by hand; open the shard again",
+            shard_id=self.shard_id,
+            position=self.next_position,
+            epoch=self.epoch,
+        )
+
+    def _vanished(self, error: NotFoundError) -> HoldfastError:
+        """Return why what an append had begun is gone.
+
+        A writer that slept for very long: vacuum takes files that were never finished. Then the
+        shard has another owner, as a rule.
+        """
+        try:
+            self.manifests.check(self.epoch)
+        except FencedError as fence:
+            return fence
+        except HoldfastError:
+            return error  # the shard itself is gone
+        return self._unknown(self.next_position)
 
     def _twice(self, found: Entry) -> CorruptError:
         return CorruptError(

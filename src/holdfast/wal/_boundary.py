@@ -4,9 +4,8 @@ A boundary is the presence of an object whose name holds the number; the highest
 boundary never goes back, whoever raises it. It is raised before anything is deleted. Whoever
 creates a name at or below it has created nothing: the name was decided long ago.
 
-Creating is only checked against the boundary after `CHECK_AFTER` without any proof of life,
-because what a shorter sleep could reach is never deleted: fences stay until the boundary above
-them is `RETENTION` old by the store's own stamps.
+Log entries need no look at it: in the place of a writer's next entry lies a fence of whoever
+claimed the shard after it, and fences are never deleted. Shard manifests do; see `ShardManifests`.
 """
 
 from __future__ import annotations
@@ -23,12 +22,11 @@ from holdfast.formats._wal_names import (
     boundary_path,
     boundary_stamp_path,
 )
-from holdfast.storage import ObjectInfo, ObjectStore
+from holdfast.storage import ObjectStore
 
 RETENTION = timedelta(days=7)
-"""How long a boundary must have stood before a fence below it goes."""
-CHECK_AFTER = RETENTION / 4
-"""A writer that was silent for longer looks at the boundary before it acknowledges."""
+"""How old a shard manifest is before it goes, so that stock and slow readers find what they
+read a while ago. A courtesy: nothing is lost where clocks lie."""
 NOTHING = -1
 
 
@@ -46,7 +44,9 @@ class Boundary:
         Raises:
             UnavailableError, PermissionDeniedError: the store did not tell.
         """
-        return max((through for through, _ in self._all()), default=NOTHING)
+        infos = self._store.list(boundary_folder(self._shard_id))
+        found = (boundary_of(info.path) for info in infos)
+        return max((one[1] for one in found if one and one[0] is self._kind), default=NOTHING)
 
     def raise_to(self, through: int) -> None:
         """Raise the boundary, durably; a lower number changes nothing.
@@ -57,19 +57,6 @@ class Boundary:
         if through > self.read():
             path = boundary_path(self._shard_id, self._kind, through)
             self._store.put(path, b"%d\n" % through)
-
-    def settled(self, now: float) -> int:
-        """Return the highest boundary that was `RETENTION` old at `now`, a stamp of the store."""
-        limit = now - RETENTION.total_seconds()
-        return max((n for n, info in self._all() if info.modified <= limit), default=NOTHING)
-
-    def _all(self) -> list[tuple[int, ObjectInfo]]:
-        found = []
-        for info in self._store.list(boundary_folder(self._shard_id)):
-            parsed = boundary_of(info.path)
-            if parsed is not None and parsed[0] is self._kind:
-                found.append((parsed[1], info))
-        return found
 
 
 def store_time(store: ObjectStore, shard_id: str, ids: Ids) -> float:

@@ -1,23 +1,31 @@
-"""Collecting a shard's log: entries that were flushed go, fences stay.
+"""Collecting a shard's log: entries that were flushed go, fences stay for ever.
 
-The order is the safety: read the flushed cursor, raise the boundary to it, durably, and only
-then delete. A fence is what a sleeping writer finds in the place of its next entry, so fences
-stay; one goes only when the boundary above it has stood for `RETENTION` by the store's own
-stamps, by which time every writer that slept so long looks at the boundary before it
-acknowledges anything. No clock of a writer's machine is asked.
+The order is the safety: read the flushed cursor, write down which transaction ids the entries up
+to it have (`_memory`), raise the boundary to it, durably, and only then delete. A fence is what a
+sleeping writer finds in the place of its next entry, however long it slept, so no fence ever
+goes. Old manifests go one by one, the oldest first: who reads them counts on that order. Their
+age, by the store's own stamps, is a courtesy to readers that keep a manifest in mind; no clock
+protects anything.
+
+| stopped after            | others see                    | who goes on          |
+|--------------------------|-------------------------------|----------------------|
+| putting the memory       | entries that nobody needs     | the next collection  |
+| raising the boundary     | entries that nobody needs     | the next collection  |
+| some deletions           | fewer of them                 | the next collection  |
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from holdfast._clock import Clock
 from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter import Arbiter, RecordedDecisions
 from holdfast.errors import CorruptError
 from holdfast.events import EventKind, emit
 from holdfast.formats import Name
-from holdfast.formats._entry import MAX_FENCE_BYTES
+from holdfast.formats._entry import MAX_FENCE_BYTES, MIN_ENTRY_BYTES
 from holdfast.formats._wal_names import (
     BoundaryKind,
     entry_name,
@@ -29,6 +37,7 @@ from holdfast.storage import ObjectInfo, ObjectStore
 from holdfast.wal._boundary import RETENTION, Boundary, store_time
 from holdfast.wal._log import Log
 from holdfast.wal._manifests import ShardManifests
+from holdfast.wal._memory import Memories, remember
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +48,9 @@ class LogCollection:
         shard_id: the shard.
         boundary: entries up to this position are flushed.
         entries: how many entries with rows.
-        fences: how many fences.
         fences_kept: how many fences below the boundary stay.
         manifests: how many old versions of the shard's manifest.
+        memories: how many memories of transaction ids that newer ones replaced.
         size: bytes of all these.
         paths: the objects.
     """
@@ -49,9 +58,9 @@ class LogCollection:
     shard_id: str
     boundary: int
     entries: int
-    fences: int
     fences_kept: int
     manifests: int
+    memories: int = 0
     size: int
     paths: tuple[str, ...]
 
@@ -62,7 +71,6 @@ def collect_log(
     shard_id: str,
     *,
     confirm: bool = False,
-    clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> LogCollection:
     """Remove log entries that were flushed, and manifests that are old. Safe beside writers.
@@ -73,17 +81,17 @@ def collect_log(
         shard_id: the shard.
         confirm: False only says what would go, and changes nothing but one passing object that
             asks the store for its time.
-        clock: time.
         ids: where ids come from.
 
     Raises:
         UnavailableError, PermissionDeniedError: a store did not do its part; run it again.
-        CorruptError: the shard's manifest cannot be read.
+        CorruptError: the shard's manifest cannot be read, or ids of its log.
+        WalGapError: an entry whose ids are not remembered yet is missing.
         CommitStoreRegressedError, ForeignVersionError: it is not the decided one.
     """
     ids = ids or RandomIds()
     log = Log(store, arbiter, shard_id)
-    manifest = ShardManifests(store, arbiter, shard_id, clock=clock, ids=ids).latest()
+    manifest = ShardManifests(store, arbiter, shard_id, ids=ids).latest()
     if manifest is None:
         return _nothing(log.shard_id)
     now = store_time(store, log.shard_id, ids)
@@ -96,33 +104,33 @@ def collect_log(
 def _plan(
     store: ObjectStore, log: Log, flushed: int, newest_version: int, now: float
 ) -> LogCollection:
-    settled = Boundary(store, log.shard_id, BoundaryKind.LOG).settled(now)
-    entries, fences, kept = [], [], 0
+    entries, kept = [], 0
     for position, info in log.listed().items():
         if position > flushed:
             break
-        if info.size > MAX_FENCE_BYTES or not _may_be_fence(log, position):
-            entries.append(info)
-        elif position <= settled:
-            fences.append(info)
-        else:
+        if _may_be_fence(log, position, info):
             kept += 1
+        else:
+            entries.append(info)
     manifests = _old_manifests(store, log.shard_id, newest_version, now)
-    going = [*entries, *fences, *manifests]
+    memories = Memories(store, log.shard_id).spare()
+    going = [*entries, *manifests, *memories]
     return LogCollection(
         shard_id=log.shard_id,
         boundary=flushed,
         entries=len(entries),
-        fences=len(fences),
         fences_kept=kept,
         manifests=len(manifests),
+        memories=len(memories),
         size=sum(info.size for info in going),
         paths=tuple(info.path for info in going),
     )
 
 
-def _may_be_fence(log: Log, position: int) -> bool:
-    """Tell whether an entry is, or might have been, a fence."""
+def _may_be_fence(log: Log, position: int, info: ObjectInfo) -> bool:
+    """Tell whether an entry is, or might have been, a fence; its size often says so."""
+    if not MIN_ENTRY_BYTES <= info.size <= MAX_FENCE_BYTES:
+        return info.size < MIN_ENTRY_BYTES
     try:
         entry = log.read(position)
     except CorruptError:
@@ -146,26 +154,39 @@ def _old_manifests(store: ObjectStore, shard_id: str, newest: int, now: float) -
 
 
 def carry_out(store: ObjectStore, arbiter: Arbiter, collected: LogCollection) -> None:
-    """Raise the boundaries, durably, and only then delete what was planned.
+    """Remember ids, raise the boundaries, durably, and only then delete what was planned.
 
     Raises:
+        WalGapError, CorruptError: an entry or a memory is damaged; nothing goes.
         UnavailableError, PermissionDeniedError: a store did not do its part; run it again.
     """
     shard_id = collected.shard_id
-    versions = [v for path in collected.paths if (v := shard_version_of(path)) is not None]
+    planned = {v for path in collected.paths if (v := shard_version_of(path)) is not None}
+    versions = _without_hole(store, shard_id, planned) if planned else []
     if collected.boundary > 0:
+        # Before the boundary: who opens the shard reads no entries below it.
+        remember(store, arbiter, shard_id, collected.boundary)
         name = entry_name(shard_id, collected.boundary)
         _raise(store, arbiter, shard_id, BoundaryKind.LOG, name)
     if versions:
         name = shard_manifest_name(shard_id, max(versions))
         _raise(store, arbiter, shard_id, BoundaryKind.MANIFEST, name)
-    store.delete(collected.paths)
+    store.delete(path for path in collected.paths if shard_version_of(path) is None)
+    for version in versions:
+        store.delete([shard_manifest_name(shard_id, version).path])
     emit(
         EventKind.COLLECTED,
         series=f"log/{shard_id}",
         through=collected.boundary,
         records=len(collected.paths),
     )
+
+
+def _without_hole(store: ObjectStore, shard_id: str, planned: Collection[int]) -> list[int]:
+    """Return the planned versions up to the first that stays: none may go before an older one."""
+    found = {shard_version_of(i.path) for i in store.list(shard_manifest_folder(shard_id))}
+    there = sorted(version for version in found if version is not None)
+    return list(itertools.takewhile(lambda version: version in planned, there))
 
 
 def _raise(
@@ -182,7 +203,6 @@ def _nothing(shard_id: str) -> LogCollection:
         shard_id=shard_id,
         boundary=0,
         entries=0,
-        fences=0,
         fences_kept=0,
         manifests=0,
         size=0,

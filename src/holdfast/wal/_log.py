@@ -15,7 +15,7 @@ from holdfast.errors import CorruptError, HoldfastError, WalGapError
 from holdfast.formats import check_shard_id
 from holdfast.formats._entry import Entry, decode_entry
 from holdfast.formats._wal_names import entry_name, log_folder, position_of
-from holdfast.storage import ObjectInfo, ObjectStore, RemoteStore
+from holdfast.storage import ObjectInfo, ObjectStore, SupportsReadAhead
 
 _READERS = 16
 """How many entries are fetched at once from a store behind a network."""
@@ -36,7 +36,7 @@ class Log:
         self._store = store
         self._arbiter = arbiter
         self.shard_id = check_shard_id(shard_id)
-        self._remote = isinstance(store, RemoteStore)
+        self._remote = isinstance(store, SupportsReadAhead) and store.reads_ahead
 
     def listed(self) -> dict[int, ObjectInfo]:
         """Return the entries that a listing shows, by position; other files are passed over.
@@ -47,8 +47,8 @@ class Log:
         found = {position_of(info.path): info for info in self._store.list(self._folder)}
         return {n: found[n] for n in sorted(n for n in found if n is not None)}
 
-    def read(self, position: int) -> Entry | None:
-        """Return the entry at a position, or None.
+    def read(self, position: int, *, trusting: bool = False) -> Entry | None:
+        """Return the entry at a position, or None; `trusting` as for `decode_entry`.
 
         Raises:
             CorruptError: it is damaged, or belongs elsewhere.
@@ -58,7 +58,7 @@ class Log:
         body = self._arbiter.read(entry_name(self.shard_id, position))
         if body is None:
             return None
-        return decode_entry(body, shard_id=self.shard_id, position=position)
+        return decode_entry(body, shard_id=self.shard_id, position=position, trusting=trusting)
 
     def entries(self, after: int, through: int) -> Iterator[Entry]:
         """Yield the entries at positions `after + 1` to `through`, fences too, in order.
@@ -107,14 +107,16 @@ class Log:
             return found, error
         return found, None
 
-    def check_gaps(self, listed: Mapping[int, object], after: int) -> None:
-        """Make sure that no position between `after` and the highest listed one is missing.
+    def check_gaps(self, listed: Mapping[int, object], after: int, before: int) -> None:
+        """Make sure that no position between `after` and `before` is missing.
+
+        A listing is no snapshot: what it does not show is looked for.
 
         Raises:
             WalGapError: one is, and reading says so, too.
             Other errors: as for `read`.
         """
-        for position in range(after + 1, max(listed, default=after)):
+        for position in range(after + 1, before):
             if position not in listed:
                 self._present(position, self.read(position))
 

@@ -6,6 +6,21 @@
 
 The newest version is looked for by listing, which is only a hint, and then by reading on until
 nothing is there. Stock's own hint file is written now and then for its sake, and never read.
+
+Old versions are deleted, so a name may be free although it was decided long ago. No clock says
+how long a caller was away; three rules do without:
+
+| who                   | rule                                                                |
+|-----------------------|---------------------------------------------------------------------|
+| collects old versions | raises the boundary first, then deletes one by one, oldest first    |
+| reads the newest, N   | finds nothing at N+1, and N there *afterwards*: so N+1 never was    |
+| decided, or owns, N   | reads the boundary afterwards: N counts only above it               |
+
+| stopped after                   | others see                     | who goes on               |
+|---------------------------------|--------------------------------|---------------------------|
+| deciding a version              | the version                    | anyone, from it           |
+| creating a name that was free   | a version below the boundary,  | the next collection       |
+| only because it was collected   | which nobody follows           | removes it                |
 """
 
 from __future__ import annotations
@@ -15,9 +30,8 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from holdfast._clock import Clock, SystemClock
 from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter import Arbiter, Lost
+from holdfast.arbiter import Arbiter, Lost, RecordedDecisions
 from holdfast.errors import (
     CollectedError,
     CommitUnknownError,
@@ -28,9 +42,10 @@ from holdfast.errors import (
     InvalidInputError,
     NotFoundError,
     SealedError,
+    StaleHandleError,
 )
 from holdfast.events import EventKind, emit
-from holdfast.formats import check_shard_id
+from holdfast.formats import Name, check_shard_id
 from holdfast.formats._shard_manifest import (
     ShardManifest,
     decode_shard_manifest,
@@ -44,7 +59,7 @@ from holdfast.formats._wal_names import (
     version_hint_path,
 )
 from holdfast.storage import ObjectStore
-from holdfast.wal._boundary import CHECK_AFTER, Boundary
+from holdfast.wal._boundary import NOTHING, Boundary
 
 _CLAIMS = 16
 _UPDATES = 64
@@ -65,17 +80,14 @@ class ShardManifests:
         arbiter: Arbiter,
         shard_id: str,
         *,
-        clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
         self._store = store
         self._arbiter = arbiter
         self._shard_id = check_shard_id(shard_id)
-        self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
         self._boundary = Boundary(store, self._shard_id, BoundaryKind.MANIFEST)
         self._known: ShardManifest | None = None
-        self._known_at = 0.0
 
     def latest(self) -> ShardManifest | None:
         """Return the newest version, or None for a shard that nobody made yet. Never writes.
@@ -85,20 +97,29 @@ class ShardManifests:
             UnavailableError, PermissionDeniedError: a store did not tell.
             CommitStoreRegressedError, ForeignVersionError: a version is not the decided one.
         """
-        begun = self._clock.elapsed()
-        newest = self._still_newest()
-        if newest is None:
-            newest = self._listed() or self._read(1)
-            while newest is not None and (after := self._read(newest.version + 1)) is not None:
-                newest = after
-        if newest is not None:
-            self._know(newest, begun)
-        return newest
+        version = self._last_seen()
+        for _ in range(_CLAIMS):
+            version = self._follow(version)
+            # Read last: versions are deleted in order, so while this one is there, the next one
+            # was not deleted before it was found missing.
+            newest = self._read(version) if version else None
+            if newest is not None or (not version and self._boundary.read() == NOTHING):
+                self._known = newest
+                return newest
+            version = self._listed()
+        raise self._too_many()
 
     def claim(
-        self, *, shard_spec_id: int = 0, field_entries: Sequence[tuple[str, bytes]] = ()
+        self,
+        *,
+        shard_spec_id: int = 0,
+        field_entries: Sequence[tuple[str, bytes]] = (),
+        first_generation: int = 1,
     ) -> ShardManifest:
         """Take the shard: decide a version with a higher epoch. Writes; makes a missing shard.
+
+        A new shard begins with `first_generation`: a table may have merged generations of a
+        shard that is not there, as a clone has, and readers pass those numbers over.
 
         Whoever owned it can no longer update a manifest. To stop its appends, too, a fence in
         the log is needed: use `WalAppender.claim`.
@@ -111,7 +132,7 @@ class ShardManifests:
         """
         for _ in range(_CLAIMS):
             current = self.latest()
-            wanted = self._successor(current, shard_spec_id, field_entries)
+            wanted = self._successor(current, shard_spec_id, field_entries, first_generation)
             theirs = self._decide(wanted)
             if theirs is None:
                 assert self._known is not None  # noqa: S101 - set by the decision that was won
@@ -144,7 +165,7 @@ class ShardManifests:
             if current is None:
                 current, fresh = self.latest(), True
             if current is None:
-                raise NotFoundError("there is no such shard", shard_id=self._shard_id)
+                raise self._missing()
             self._check_epoch(current, epoch)
             wanted = change(current)
             if wanted == current and fresh:
@@ -174,54 +195,52 @@ class ShardManifests:
             NotFoundError: there is no such shard.
             Other errors: as for `latest`.
         """
-        current = self.latest()
-        if current is None:
-            raise NotFoundError("there is no such shard", shard_id=self._shard_id)
-        self._check_epoch(current, epoch)
-        return current
-
-    def _still_newest(self) -> ShardManifest | None:
-        """Return the version we know if nothing follows it: one read instead of a listing.
-
-        Versions have no hole, and one that was decided after ours is not collected before
-        `RETENTION`: so that it is missing says that there is none, unless we slept for long.
-        How long is asked after the read, which may itself have waited.
-        """
-        known = self._known
-        if known is None or self._read(known.version + 1) is not None:
-            return None
-        return None if self._slept(self._known_at) else known
-
-    def _listed(self) -> ShardManifest | None:
-        """Return the newest version that a listing shows, or the newest we know if that is newer.
-
-        A listed version that is gone was collected since, so there are newer ones: list again.
-        """
+        version = self._last_seen()
         for _ in range(_CLAIMS):
-            found = [
-                version
-                for info in self._store.list(shard_manifest_folder(self._shard_id))
-                if (version := shard_version_of(info.path)) is not None
-            ]
-            newest = max(found, default=0)
-            if self._known is not None and self._known.version >= newest:
-                return self._known
-            manifest = self._read(newest) if newest else None
-            if manifest is not None or not newest:
-                return manifest
+            version = self._follow(version)
+            known = self._known if self._known and self._known.version == version else None
+            current = known or (self._read(version) if version else None)
+            boundary = self._boundary.read()
+            if current is None and boundary == NOTHING:
+                raise self._missing()
+            if current is not None and version > boundary:
+                self._known = current
+                self._check_epoch(current, epoch)
+                return current
+            version = self._listed()  # newer ones were decided, and deleted, meanwhile
         raise self._too_many()
+
+    def _last_seen(self) -> int:
+        """Return the newest version that is known here, or that a listing shows."""
+        return self._listed() if self._known is None else self._known.version
+
+    def _follow(self, version: int) -> int:
+        """Return the last version that is there when one goes on from this one."""
+        while self._read(version + 1) is not None:
+            version += 1
+        return version
+
+    def _listed(self) -> int:
+        """Return the newest version that a listing shows; 0 when it shows none."""
+        found = (
+            shard_version_of(info.path)
+            for info in self._store.list(shard_manifest_folder(self._shard_id))
+        )
+        return max((version for version in found if version is not None), default=0)
 
     def _successor(
         self,
         current: ShardManifest | None,
         shard_spec_id: int,
         field_entries: Sequence[tuple[str, bytes]],
+        first_generation: int,
     ) -> ShardManifest:
         if current is None:
             return ShardManifest(
                 shard_id=self._shard_id,
                 version=1,
                 writer_epoch=1,
+                current_generation=first_generation,
                 shard_spec_id=shard_spec_id,
                 field_entries=tuple(field_entries),
             )
@@ -257,31 +276,46 @@ class ShardManifests:
     def _decide(self, wanted: ShardManifest) -> ShardManifest | None:
         """Decide one version; None when it is ours, else the version to go on from.
 
-        A version that somebody collected since we read is not ours, even if it could be
-        created: its number was decided long ago.
+        A version that was deleted since we read is not ours, even if it could be created: its
+        number was decided long ago. A commit store refuses it; an object store does not know.
         """
         token = self._ids.token()
         wanted = replace(wanted, token=token)
         name = shard_manifest_name(self._shard_id, wanted.version)
-        begun = self._clock.elapsed()
-        read_at = self._known_at if self._known is not None else begun
         body = encode_shard_manifest(wanted)
+        self._arbiter.confirm_place()
         try:
             decision = self._arbiter.decide(name, body, token)
         except CollectedError:
-            return self._after_sleep()
+            return self._newest_again()
         if isinstance(decision, Lost):
-            theirs = self._decode(wanted.version, decision.body)
-            self._know(theirs, read_at)  # still from before the sleep, if there was one
-            return theirs
-        if self._slept(read_at) and self._is_collected(wanted.version):
-            return self._after_sleep()
-        self._know(replace(wanted, source=body), begun)
+            self._known = self._decode(wanted.version, decision.body)
+            return self._known
+        self._confirm_place(name)
+        if not isinstance(self._arbiter, RecordedDecisions) and self._is_collected(wanted.version):
+            self._delete(name)
+            return self._newest_again()
+        self._known = replace(wanted, source=body)
         self._write_hint(wanted.version)
         return None
 
-    def _slept(self, since: float) -> bool:
-        return self._clock.elapsed() - since > CHECK_AFTER.total_seconds()
+    def _confirm_place(self, name: Name) -> None:
+        """Take a version back that we put into another table than ours."""
+        try:
+            self._arbiter.confirm_place()
+        except StaleHandleError:
+            self._delete(name)
+            raise
+        except HoldfastError as error:
+            raise CommitUnknownError(
+                "decided, but not shown to be in the table that was opened: try again",
+                shard_id=self._shard_id,
+                version=name.number,
+            ) from error
+
+    def _delete(self, name: Name) -> None:
+        with contextlib.suppress(HoldfastError):
+            self._store.delete([name.path])
 
     def _is_collected(self, version: int) -> bool:
         try:
@@ -293,11 +327,11 @@ class ShardManifests:
                 version=version,
             ) from error
 
-    def _after_sleep(self) -> ShardManifest:
+    def _newest_again(self) -> ShardManifest:
         self._known = None
         newest = self.latest()
         if newest is None:
-            raise NotFoundError("there is no such shard", shard_id=self._shard_id)
+            raise self._missing()
         return newest
 
     def _write_hint(self, version: int) -> None:
@@ -308,14 +342,23 @@ class ShardManifests:
                 self._store.put(version_hint_path(self._shard_id), body)
 
     def _read(self, version: int) -> ShardManifest | None:
-        body = self._arbiter.read(shard_manifest_name(self._shard_id, version))
+        try:
+            body = self._arbiter.read(shard_manifest_name(self._shard_id, version))
+        except CollectedError:  # a moment ago: there is a newer one
+            return None
         return None if body is None else self._decode(version, body)
 
     def _decode(self, version: int, body: bytes) -> ShardManifest:
         return decode_shard_manifest(body, shard_id=self._shard_id, version=version)
 
-    def _know(self, manifest: ShardManifest, read_at: float) -> None:
-        self._known, self._known_at = manifest, read_at
+    def _missing(self) -> NotFoundError:
+        """Return the error of a shard that is not there, if its table is.
+
+        Raises:
+            StaleHandleError: it went with its table.
+        """
+        self._arbiter.confirm_place()
+        return NotFoundError("there is no such shard", shard_id=self._shard_id)
 
     def _too_many(self) -> ConflictError:
         return ConflictError(

@@ -2,8 +2,10 @@
 
 Planned first, done with `confirm`. A missing or damaged entry beyond the flushed cursor is
 replaced by a fence of the epoch around it, which readers pass over; the entries after it are
-read again. The bytes of a damaged entry are kept under `_holdfast/quarantine`. Before anything
-is replaced, the shard is claimed and fenced, so no writer is at work there.
+read again. An entry with values that nobody can read (text that is no UTF-8, say, which older and
+stock writers let pass) is replaced by one with its other rows, at its place. The bytes of every
+entry that was there are kept under `_holdfast/quarantine`. Before anything is replaced, the shard
+is claimed and fenced, so no writer is at work there.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ from enum import StrEnum
 from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter import Arbiter, RecordedDecisions, Won
 from holdfast.errors import (
+    CollectedError,
     CommitUnknownError,
     CorruptError,
     ForeignVersionError,
     NotFoundError,
 )
-from holdfast.formats._entry import draft_fence
+from holdfast.formats._entry import Entry, EntryDraft, draft_entry, draft_fence
+from holdfast.formats._salvage import good_rows, only_rows
 from holdfast.formats._wal_names import entry_name, quarantine_path
 from holdfast.storage import ObjectStore
 from holdfast.wal._log import Log
@@ -31,6 +35,7 @@ class Damage(StrEnum):
 
     MISSING = "missing"
     DAMAGED = "damaged"
+    POISONED = "poisoned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +44,16 @@ class Wound:
 
     Attributes:
         position: where.
-        damage: missing, or there and unreadable.
-        size: bytes of a damaged entry; 0 for a missing one.
+        damage: missing; there and unreadable; or poisoned, with rows that nobody can read.
+        size: bytes of the entry; 0 for a missing one.
+        rows: of a poisoned entry, how many rows cannot be read; None for others.
         quarantine: where its bytes are kept; None before the repair, or if there were none.
     """
 
     position: int
     damage: Damage
     size: int = 0
+    rows: int | None = None
     quarantine: str | None = None
 
 
@@ -58,7 +65,8 @@ class Repair:
         shard_id: the shard.
         flushed: entries up to this position are in SSTables and need no repair.
         last: the highest position.
-        wounds: what cannot be read. The rows of these entries are lost; nothing tells how many.
+        wounds: what cannot be read. The rows of missing and damaged entries are lost; nothing
+            tells how many. Of poisoned ones the good rows stay.
         confirmed: whether they were replaced.
     """
 
@@ -93,12 +101,16 @@ def repair_log(
     if manifest is None:
         raise NotFoundError("there is no such shard", shard_id=shard_id)
     found = _examine(log, manifest.replay_after)
+    while found.wounds and (cursor := _cursor(manifests)) != found.flushed:
+        found = _examine(log, cursor)  # others flushed: what is collected is not lost
     if not confirm or not found.wounds:
         return found
     epoch = manifests.claim().writer_epoch
-    _fence_end(arbiter, log, found.last, epoch, ids)
-    found = _examine(log, manifest.replay_after)
-    manifests.check(epoch)
+    fence, cursor = -1, found.last
+    while fence <= cursor:  # as a claimer does: a fence counts only behind the stored cursor
+        fence = _fence_end(arbiter, log, cursor, epoch, ids)
+        cursor = manifests.check(epoch).replay_after
+    found = _examine(log, cursor)
     healed = tuple(_heal(store, log, wound, ids) for wound in found.wounds)
     return replace(found, wounds=healed, confirmed=True)
 
@@ -108,13 +120,20 @@ def _examine(log: Log, flushed: int) -> Repair:
     last = max([flushed, *listed])
     wounds = []
     for position in range(flushed + 1, last + 1):
+        size = listed[position].size if position in listed else 0
         try:
-            if log.read(position) is None:
-                wounds.append(Wound(position=position, damage=Damage.MISSING))
+            entry = log.read(position, trusting=True)
         except (CorruptError, ForeignVersionError):
-            size = listed[position].size if position in listed else 0
             damage = Damage.DAMAGED if position in listed else Damage.MISSING
             wounds.append(Wound(position=position, damage=damage, size=size))
+            continue
+        if entry is None:
+            wounds.append(Wound(position=position, damage=Damage.MISSING))
+            continue
+        bad = sum(int((~good_rows(batch)).sum()) for batch in entry.batches)
+        if bad:
+            poisoned = Damage.POISONED
+            wounds.append(Wound(position=position, damage=poisoned, size=size, rows=bad))
     return Repair(
         shard_id=log.shard_id,
         flushed=flushed,
@@ -124,8 +143,13 @@ def _examine(log: Log, flushed: int) -> Repair:
     )
 
 
-def _fence_end(arbiter: Arbiter, log: Log, last: int, epoch: int, ids: Ids) -> None:
-    """Put a fence behind the last entry, so that a writer that sleeps finds it."""
+def _cursor(manifests: ShardManifests) -> int:
+    manifest = manifests.latest()
+    return 0 if manifest is None else manifest.replay_after
+
+
+def _fence_end(arbiter: Arbiter, log: Log, last: int, epoch: int, ids: Ids) -> int:
+    """Put a fence behind the last entry, so that a writer that sleeps finds it; return where."""
     draft = draft_fence(shard_id=log.shard_id, epoch=epoch, writer=ids.token()[3:])
     for position in range(last + 1, last + 1025):
         token = ids.token()
@@ -133,31 +157,55 @@ def _fence_end(arbiter: Arbiter, log: Log, last: int, epoch: int, ids: Ids) -> N
         name = entry_name(log.shard_id, position)
         if isinstance(arbiter, RecordedDecisions) and position == last + 1:
             arbiter.accept(name.series, last)  # what is missing there stays missing
-        if isinstance(arbiter.decide(name, body, token), Won):
-            return
+        try:
+            decision = arbiter.decide(name, body, token)
+        except CollectedError:
+            return -1  # flushed and collected meanwhile
+        if isinstance(decision, Won):
+            return position
     raise CommitUnknownError("a writer is at work there: try again", shard_id=log.shard_id)
 
 
 def _heal(store: ObjectStore, log: Log, wound: Wound, ids: Ids) -> Wound:
-    """Replace one entry by a fence that fits its neighbours."""
+    """Replace one entry by its good rows, or by a fence that fits its neighbours."""
     name = entry_name(log.shard_id, wound.position)
     kept = None
-    if wound.damage is Damage.DAMAGED:
+    if wound.damage is not Damage.MISSING:
         kept = quarantine_path(log.shard_id, wound.position, ids.token())
         store.copy(name.path, kept)
-    epoch = _epoch_before(log, wound.position)
-    token = ids.token()
-    draft = draft_fence(shard_id=log.shard_id, epoch=epoch, writer=ids.token()[3:])
-    body = draft.stamp(position=wound.position, sequence=0, token=token)
+    poisoned = wound.damage is Damage.POISONED
+    entry = log.read(wound.position, trusting=True) if poisoned else None
+    draft = None if entry is None else _good_part(log.shard_id, entry, ids)
+    if draft is None:
+        epoch = _epoch_before(log, wound.position) if entry is None else entry.epoch
+        draft = draft_fence(shard_id=log.shard_id, epoch=epoch, writer=ids.token()[3:])
+    sequence = 0 if entry is None else entry.sequence or 0
+    body = draft.stamp(position=wound.position, sequence=sequence, token=ids.token())
     store.put(name.path, body)
     return replace(wound, quarantine=kept)
+
+
+def _good_part(shard_id: str, entry: Entry, ids: Ids) -> EntryDraft | None:
+    """Return an entry with the rows that can be read; None if there are none."""
+    parts = [only_rows(batch, good_rows(batch)) for batch in entry.batches]
+    parts = [part for part in parts if part.num_rows]
+    if not parts:
+        return None
+    return draft_entry(
+        parts,
+        shard_id=shard_id,
+        epoch=entry.epoch,
+        writer=entry.writer or ids.token()[3:],
+        generation=entry.generation,
+        tags=entry.tags,
+    )
 
 
 def _epoch_before(log: Log, position: int) -> int:
     """Return an epoch that may stand at a position: that of the readable entry before it."""
     for earlier in range(position - 1, max(0, position - 1000), -1):
         try:
-            entry = log.read(earlier)
+            entry = log.read(earlier, trusting=True)
         except (CorruptError, ForeignVersionError):
             continue
         if entry is None:

@@ -146,12 +146,10 @@ class WalTailer:
             CollectedError: it is gone.
             WalGapError: later ones are there.
         """
-        boundary = self._boundary.read()
         later = max(self._log.listed(), default=0) > position
-        if not later and position > boundary:
-            return
         if self._log.read(position) is not None:
             return
+        boundary = self._boundary.read()  # after the read: it is raised before anything is deleted
         if position <= boundary:
             raise CollectedError(
                 "the log entry was flushed and removed: read the table, then go on behind "
@@ -160,4 +158,5 @@ class WalTailer:
                 position=position,
                 boundary=boundary,
             )
-        raise self._log.gap(position)
+        if later:
+            raise self._log.gap(position)

@@ -239,7 +239,7 @@ def test_an_insert_waits_for_a_collection_and_sees_its_boundary(
         store.put_if_absent(Key(key.series, 100 + number), b"warm")
     decider = threading.Thread(target=put)
     collector = connect(server.url)
-    values = {"series": collector._series(key.series), "through": 5}
+    values = {**collector._names(key.series), "through": 5}
     with collector._use() as connection, transaction(connection):
         collector._keep_inserts_out(connection)
         collector._run(connection, collector.statements.raise_boundary, values)
@@ -266,7 +266,7 @@ def test_at_read_committed_innodb_would_let_the_insert_through(
     blocked, _, left = collect_while_an_insert_is_open("mariadb", mariadb, connect, store)
     # The delete waits for the row, but the boundary was read without a lock.
     key = Key(f"mutant-{time.monotonic_ns()}", 5)
-    values = {"series": store._series(key.series), "through": 5}
+    values = {"series": store._text(key.series), "through": 5}
     with store._use() as connection, transaction(connection):
         store._run(connection, store.statements.raise_boundary, values)
         store._run(connection, store.statements.remove, values)

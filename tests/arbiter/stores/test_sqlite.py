@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -14,11 +15,12 @@ import pytest
 from holdfast.arbiter._commit_store import Key
 from holdfast.arbiter.stores.sqlite import SqliteCommitStore
 from holdfast.errors import (
+    BusyError,
     CorruptError,
     InvalidInputError,
     NotFoundError,
     PermissionDeniedError,
-    UnavailableError,
+    StaleHandleError,
 )
 
 pytestmark = pytest.mark.requirement("C5")
@@ -111,7 +113,7 @@ def test_set_up_fsyncs_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     store = SqliteCommitStore(f"sqlite:///{tmp_path}/c.db")
     store.set_up()
     store.close()
-    assert synced == [tmp_path]
+    assert synced == [tmp_path, tmp_path]
 
 
 def test_sessions_are_durable(store: SqliteCommitStore) -> None:
@@ -134,13 +136,101 @@ def test_check_sees_another_journal(store: SqliteCommitStore) -> None:
 def test_a_lock_that_lasts_is_unavailable(store: SqliteCommitStore) -> None:
     other = sqlite3.connect(store.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(UnavailableError, match="locked"):
+    with pytest.raises(BusyError, match=f"process {os.getpid()} "):
         store.put_if_absent(Key("s", 0), b"x")
-    with pytest.raises(UnavailableError, match="locked"):
+    with pytest.raises(BusyError, match="holds"):
         store.collect("s", 0)
     other.execute("ROLLBACK")
     other.close()
     assert store.put_if_absent(Key("s", 0), b"x") is None
+
+
+_HOLD = """
+import fcntl, os, signal, sqlite3, sys
+if sys.argv[2] == "file":
+    other = sqlite3.connect(sys.argv[1], isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+else:
+    folder = os.open(os.path.dirname(sys.argv[1]), os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+print("held", flush=True)
+signal.pause()
+"""
+
+
+@contextlib.contextmanager
+def stopped_holder(path: Path, what: str) -> Iterator[int]:
+    """A process that is stopped while it holds the write lock, or the folder's."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLD, str(path), what], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@pytest.mark.requirement("P4")
+def test_a_process_stopped_inside_its_turn_is_named(tmp_path: Path) -> None:
+    store = SqliteCommitStore(f"sqlite:///{tmp_path}/c.db")
+    store.set_up()
+    with stopped_holder(store.path, "file") as pid:
+        for call in (
+            lambda: store.put_if_absent(Key("s", 0), b"x"),
+            lambda: store.collect("s", 0),
+            lambda: store.retire("s"),
+        ):
+            with pytest.raises(BusyError, match="stopped") as caught:
+                call()
+            assert caught.value.holder.pid == pid  # type: ignore[attr-defined]
+        assert store.get(Key("s", 0)) is None  # readers do not wait
+    assert store.put_if_absent(Key("s", 0), b"x") is None
+    store.close()
+
+
+@pytest.mark.requirement("P4")
+def test_a_process_stopped_in_a_table_s_creation_is_named(tmp_path: Path) -> None:
+    made = SqliteCommitStore(f"sqlite:///{tmp_path}/made.db")
+    made.set_up()
+    with stopped_holder(tmp_path / "c.db", "folder") as pid:
+        with pytest.raises(BusyError, match="folder") as caught:
+            SqliteCommitStore(f"sqlite:///{tmp_path}/c.db").set_up()
+        assert caught.value.holder.pid == pid  # type: ignore[attr-defined]
+        # What was set up before is opened without that lock.
+        assert SqliteCommitStore(f"sqlite:///{tmp_path}/made.db").set_up() == made.identity()
+
+
+@pytest.mark.requirement("P1")
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "made anew"])
+def test_a_file_that_was_removed_under_a_handle(store: SqliteCommitStore, again: bool) -> None:
+    store.put_if_absent(Key("s", 0), b"x")
+    for file in store.path.parent.glob("c.db*"):
+        file.unlink()
+    if again:
+        SqliteCommitStore(store.url).set_up()
+    for _ in range(2):
+        with pytest.raises(StaleHandleError, match="open the table again"):
+            store.put_if_absent(Key("s", 1), b"y")
+        with pytest.raises(StaleHandleError):
+            store.get(Key("s", 0))
+
+
+def test_an_older_copy_of_the_same_store_is_gone_on_with(store: SqliteCommitStore) -> None:
+    store.put_if_absent(Key("s", 0), b"x")
+    with store._use() as connection:
+        connection.execute("VACUUM INTO ?", (f"{store.path}.old",))
+    store.put_if_absent(Key("s", 1), b"y")
+    Path(f"{store.path}.old").replace(store.path)
+    for end in ("-wal", "-shm"):
+        Path(f"{store.path}{end}").unlink()
+    with store._use() as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+    assert store.get(Key("s", 1)) is None  # what it forgot, the object store tells
+    assert store.get(Key("s", 0)) == b"x"
 
 
 def test_identity_is_read_once(store: SqliteCommitStore, tmp_path: Path) -> None:

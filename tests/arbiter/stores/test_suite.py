@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unittest
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from holdfast.arbiter._commit_store import CommitStore, SupportsSetUp
 from holdfast.arbiter.stores._registry import connect_commit_store
 from holdfast.testing._commit_store_suite import CommitStoreSuite
+from s3_servers import S3Server, dynamodb_url
 from servers import Server
 
 
@@ -66,3 +68,15 @@ class TestRedis(ShippedStore):
     @pytest.fixture(autouse=True)
     def _connect(self, redis_server: Server) -> None:
         self.server, self.address = redis_server, set_up(redis_server.url)
+
+
+@pytest.mark.requirement("C4", "C5")
+class TestDynamodb(ShippedStore):
+    histories = int(os.environ.get("HOLDFAST_HISTORIES", "60"))
+
+    @pytest.fixture(autouse=True)
+    def _connect(self, ministack: S3Server) -> None:
+        self.address = set_up(dynamodb_url(ministack))
+
+    def restart(self) -> None:
+        raise unittest.SkipTest("ministack keeps its tables in memory")

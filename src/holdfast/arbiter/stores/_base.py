@@ -17,14 +17,16 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from holdfast.arbiter._commit_store import MAX_SERIES_CHARS, MAX_VALUE_BYTES, Key
-from holdfast.errors import InvalidInputError, MissingExtraError
+from holdfast.arbiter._commit_store import MAX_SERIES_CHARS, MAX_VALUE_BYTES, Key, scope_of
+from holdfast.errors import InvalidInputError, MissingExtraError, StaleHandleError
 
 MAX_NUMBER = 2**63 - 1
+_MAX_SCOPE_CHARS = 100
 PUBLIC_OPTIONS = frozenset(
     {
         "allow_plaintext",
         "host",
+        "region",
         "single_host",
         "ssl_ca",
         "ssl_ca_certs",
@@ -197,6 +199,22 @@ def check_number(number: int, *, lowest: int = 0) -> int:
     return number
 
 
+def check_scope(scope: str) -> str:
+    """Return `scope` if it can be one: what a series may be, up to 100 characters, no slash.
+
+    Raises:
+        InvalidInputError: it cannot.
+    """
+    if "/" in check_series(scope) or len(scope) > _MAX_SCOPE_CHARS:
+        raise InvalidInputError("a scope has up to 100 characters and no slash", scope=scope[:120])
+    return scope
+
+
+def retired_name(series: str) -> str:
+    """Return the name, which no series can have, under which a series' scope is retired."""
+    return f"\x01{scope_of(series)}"
+
+
 def check_key(key: Key) -> Key:
     """Return `key` if it can be a key, else raise `InvalidInputError`."""
     check_series(key.series)
@@ -258,6 +276,13 @@ class BaseStore(ABC):
 
     @abstractmethod
     def _read_identity(self) -> str: ...
+
+    def _retired(self, series: str) -> StaleHandleError:
+        return StaleHandleError(
+            "the table of this handle was removed, made anew or released since: open it again",
+            series=series,
+            store=self._url,
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._url!r})"

@@ -45,11 +45,16 @@ class Pool(Generic[C]):
         close: Callable[[C], None],
         *,
         discard: Callable[[C], None] | None = None,
+        usable: Callable[[C], bool] | None = None,
     ) -> None:
-        """Remember how to open, close and (after an error) discard a connection."""
+        """Remember how to open, close and (after an error) discard a connection.
+
+        `usable` is asked before an idle one is lent; one that is not is discarded.
+        """
         self._open = open_
         self._close = close
         self._discard = discard or close
+        self._usable = usable
         self._idle: dict[int, deque[C]] = {}
         self._closed = False
         _pools.add(self)
@@ -72,10 +77,14 @@ class Pool(Generic[C]):
         self._close_idle()
 
     def _take(self) -> C:
-        try:
-            return self._mine().pop()
-        except IndexError:
-            return self._open()
+        while True:
+            try:
+                connection = self._mine().pop()
+            except IndexError:
+                return self._open()
+            if self._usable is None or self._usable(connection):
+                return connection
+            self._quietly(self._discard, connection)
 
     def _give_back(self, connection: C) -> None:
         idle = self._mine()

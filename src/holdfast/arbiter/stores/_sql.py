@@ -1,11 +1,13 @@
-"""The part that SQL commit stores share: seven statements over SQLAlchemy Core.
+"""The part that SQL commit stores share: a few statements over SQLAlchemy Core.
 
 A record is a row, and its primary key decides: `put_if_absent` is one `INSERT` that is sent
 and committed in one round trip; only when it stored nothing follows a read. Connections are
 in autocommit mode, pooled per process, and neither pinged nor reset between uses.
 
 The insert also looks at the boundary of its series, and `collect` raises it. What keeps
-these two apart differs by database and is told in `postgres` and `mysql`.
+these two apart differs by database and is told in `postgres` and `mysql`. A retired scope is
+a boundary above all numbers, under a name that no series can have: so `retire` and a racing
+insert are kept apart in the same way.
 """
 
 from __future__ import annotations
@@ -25,14 +27,17 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter._commit_store import Entry, Key
 from holdfast.arbiter.stores._base import (
+    MAX_NUMBER,
     BaseStore,
     StoreUrl,
     check_key,
     check_limit,
     check_number,
+    check_scope,
     check_series,
     check_value,
     clip_after,
+    retired_name,
 )
 from holdfast.arbiter.stores._pool import Pool
 from holdfast.errors import (
@@ -45,6 +50,7 @@ from holdfast.errors import (
 )
 
 Values = Mapping[str, str | int | bytes]
+_RETIRED = "(SELECT 1 FROM holdfast_boundaries WHERE series = %(scope)s)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,18 +61,20 @@ class Statements:
     put_identity: str
     raise_boundary: str
     get_identity: str = "SELECT value FROM holdfast_meta WHERE name = 'identity'"
-    look: str = """SELECT
+    replace: str
+    is_retired: str
+    look: str = f"""SELECT
         (SELECT value FROM holdfast_records WHERE series = %(series)s AND number = %(number)s),
-        (SELECT upto FROM holdfast_boundaries WHERE series = %(series)s)"""
-    get: str = """SELECT value FROM holdfast_records
-        WHERE series = %(series)s AND number = %(number)s"""
-    replace: str = """UPDATE holdfast_records SET value = %(value)s
-        WHERE series = %(series)s AND number = %(number)s AND value = %(expected)s"""
-    scan: str = """SELECT number, value FROM holdfast_records
+        (SELECT upto FROM holdfast_boundaries WHERE series = %(series)s), {_RETIRED}"""
+    get: str = f"""SELECT
+        (SELECT value FROM holdfast_records WHERE series = %(series)s AND number = %(number)s),
+        {_RETIRED}"""
+    scan: str = f"""SELECT number, value, {_RETIRED} FROM holdfast_records
         WHERE series = %(series)s AND number > %(after)s ORDER BY number LIMIT %(limit)s"""
-    scan_back: str = """SELECT number, value FROM holdfast_records
+    scan_back: str = f"""SELECT number, value, {_RETIRED} FROM holdfast_records
         WHERE series = %(series)s AND number > %(after)s ORDER BY number DESC LIMIT %(limit)s"""
-    boundary: str = "SELECT upto FROM holdfast_boundaries WHERE series = %(series)s"
+    boundary: str = f"""SELECT
+        (SELECT upto FROM holdfast_boundaries WHERE series = %(series)s), {_RETIRED}"""
     remove: str = """DELETE FROM holdfast_records
         WHERE series = %(series)s AND number <= %(through)s"""
 
@@ -140,7 +148,9 @@ class SqlCommitStore(BaseStore):
         with self._use() as connection:
             if self._insert(connection, {**values, "value": check_value(value)}):
                 return None
-            ((existing, upto),) = self._read(connection, self.statements.look, values)
+            ((existing, upto, retired),) = self._read(connection, self.statements.look, values)
+        if retired:
+            raise self._retired(key.series)
         if existing is not None:
             return bytes(existing)
         if upto is not None and upto >= key.number:
@@ -149,12 +159,14 @@ class SqlCommitStore(BaseStore):
             )
         raise UnavailableError("neither stored nor found; ask again", store=self.url)
 
-    def get(self, key: Key) -> bytes | None:
-        """Return the value, or None."""
+    def get(self, key: Key, *, retired: bool = False) -> bytes | None:
+        """Return the value, or None; with `retired`, of a retired scope as well."""
         values = self._key(key)
         with self._use() as connection:
-            rows = self._read(connection, self.statements.get, values)
-        return bytes(rows[0][0]) if rows else None
+            ((value, is_retired),) = self._read(connection, self.statements.get, values)
+        if is_retired and not retired:
+            raise self._retired(key.series)
+        return None if value is None else bytes(value)
 
     def compare_and_set(self, key: Key, expected: bytes, value: bytes) -> bool:
         """Replace `expected` by `value`; return whether `expected` was there."""
@@ -163,6 +175,7 @@ class SqlCommitStore(BaseStore):
             replaced = self._run(connection, self.statements.replace, values) == 1
             if not replaced:
                 self._settle(connection)
+                self._refuse_retired(connection, key.series)
         return replaced
 
     def scan(
@@ -171,30 +184,44 @@ class SqlCommitStore(BaseStore):
         """Return up to `limit` records with numbers above `after`, in order of number."""
         statement = self.statements.scan_back if newest_first else self.statements.scan
         values = {
-            "series": self._series(series),
+            **self._names(series),
             "after": clip_after(after),
             "limit": check_limit(limit),
         }
         with self._use() as connection:
             rows = self._read(connection, statement, values)
-        return [Entry(number, bytes(value)) for number, value in rows]
+            if not rows or rows[0][2]:
+                self._refuse_retired(connection, series)
+        return [Entry(number, bytes(value)) for number, value, _ in rows]
 
     def boundary(self, series: str) -> int:
         """Return the boundary of a series; -1 when it never had one."""
-        values = {"series": self._series(series)}
         with self._use() as connection:
-            rows = self._read(connection, self.statements.boundary, values)
-        return int(rows[0][0]) if rows else -1
+            ((upto, retired),) = self._read(
+                connection, self.statements.boundary, self._names(series)
+            )
+        if retired:
+            raise self._retired(series)
+        return -1 if upto is None else int(upto)
 
     def collect(self, series: str, through: int) -> int:
         """Raise the boundary to `through` and remove the records up to it, in one transaction."""
-        values = {"series": self._series(series), "through": through}
+        values = {**self._names(series), "through": through}
         if check_number(through, lowest=-1) < 0:
+            self.boundary(series)  # refuses a retired scope
             return 0
         with self._use() as connection, transaction(connection):
             self._keep_inserts_out(connection)
             self._run(connection, self.statements.raise_boundary, values)
+            self._refuse_retired(connection, series)  # raises, and the pool rolls back
             return self._run(connection, self.statements.remove, values)
+
+    def retire(self, scope: str) -> None:
+        """Refuse every verb on the series of a scope from now on; durable when this returns."""
+        values = {"series": self._names(check_scope(scope))["scope"], "through": MAX_NUMBER}
+        with self._use() as connection, transaction(connection):
+            self._keep_inserts_out(connection)
+            self._run(connection, self.statements.raise_boundary, values)
 
     def close(self) -> None:
         """Close the connections of this process."""
@@ -218,8 +245,9 @@ class SqlCommitStore(BaseStore):
     def _meaning(self, code: str | int | None, reason: str) -> type[HoldfastError]:
         """Return the class of error that a code stands for."""
 
-    def _series(self, series: str) -> str | bytes:
-        return check_series(series)
+    def _text(self, name: str) -> str | bytes:
+        """Return a name as its column holds it."""
+        return name
 
     def _insert(self, connection: Connection, values: Values) -> bool:
         """Run the deciding insert; tell whether it stored the row."""
@@ -235,7 +263,17 @@ class SqlCommitStore(BaseStore):
 
     def _key(self, key: Key) -> dict[str, str | int | bytes]:
         check_key(key)
-        return {"series": self._series(key.series), "number": key.number}
+        return {**self._names(key.series), "number": key.number}
+
+    def _names(self, series: str) -> dict[str, str | bytes]:
+        return {
+            "series": self._text(check_series(series)),
+            "scope": self._text(retired_name(series)),
+        }
+
+    def _refuse_retired(self, connection: Connection, series: str) -> None:
+        if self._read(connection, self.statements.is_retired, self._names(series)):
+            raise self._retired(series)
 
     def _run(self, connection: Connection, statement: str, values: Values) -> int:
         return connection.exec_driver_sql(statement, dict(values)).rowcount
@@ -245,7 +283,7 @@ class SqlCommitStore(BaseStore):
         self, connection: Connection, statement: str, values: Values
     ) -> Sequence[tuple[Any, ...]]:
         rows = connection.exec_driver_sql(statement, dict(values)).fetchall()
-        if rows:
+        if any(value is not None for row in rows for value in row):
             self._settle(connection)
         return [tuple(row) for row in rows]
 

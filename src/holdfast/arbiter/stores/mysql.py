@@ -1,13 +1,13 @@
 """`MysqlCommitStore`: names decided by the primary key of an InnoDB table (MySQL, MariaDB).
 
-The URL is `mysql://user:password@host/database` or `mariadb://...`. Options: `ssl_ca`,
-`ssl_cert`, `ssl_key`, `unix_socket`. Series are kept as bytes (`VARBINARY`): text columns
-would take `a`, `A` and `a ` for one key.
+The URL is `mysql://user:password@host/database` or `mariadb://...`. Options: `ssl_ca` (with it
+the server's certificate and name are verified), `ssl_cert`, `ssl_key`, `unix_socket`. Series are
+kept as bytes (`VARBINARY`): text columns would take `a`, `A` and `a ` for one key.
 
 Collecting against a racing insert: at REPEATABLE READ, which is set, the insert reads the
 boundary under a shared lock on its row, or on the gap where it would be, and keeps that
-lock until it is committed. `collect` writes the boundary first, so one of them waits for
-the other. A deadlock or a lock that takes too long means not applied and raises
+lock until it is committed. `collect` and `retire` write the boundary first, so one of them
+waits for the other. A deadlock or a lock that takes too long means not applied and raises
 `UnavailableError`.
 
 Seen is durable: InnoDB shows a commit to others a moment *before* it is on disk, unless
@@ -76,7 +76,14 @@ class MysqlCommitStore(SqlCommitStore):
         insert="""INSERT INTO holdfast_records (series, number, value)
             SELECT %(series)s, %(number)s, %(value)s FROM DUAL
             WHERE NOT EXISTS (SELECT 1 FROM holdfast_boundaries
-                WHERE series = %(series)s AND upto >= %(number)s LOCK IN SHARE MODE)""",
+                WHERE series IN (%(series)s, %(scope)s) AND upto >= %(number)s
+                LOCK IN SHARE MODE)""",
+        replace="""UPDATE holdfast_records SET value = %(value)s
+            WHERE series = %(series)s AND number = %(number)s AND value = %(expected)s
+                AND NOT EXISTS (SELECT 1 FROM holdfast_boundaries WHERE series = %(scope)s
+                    LOCK IN SHARE MODE)""",
+        is_retired="""SELECT 1 FROM holdfast_boundaries WHERE series = %(scope)s
+            LOCK IN SHARE MODE""",
         put_identity="INSERT IGNORE INTO holdfast_meta VALUES ('identity', %(identity)s)",
         raise_boundary="""INSERT INTO holdfast_boundaries (series, upto)
             VALUES (%(series)s, %(through)s)
@@ -91,7 +98,11 @@ class MysqlCommitStore(SqlCommitStore):
         """
         parsed = StoreUrl.parse(url)
         parsed.allow(_OPTIONS)
-        super().__init__(parsed, "mysql+pymysql", {**_CONNECT_ARGS, **parsed.options}, ids=ids)
+        # With an authority the driver would encrypt, and believe any certificate all the same.
+        verify = {"ssl_verify_cert": True, "ssl_verify_identity": True}
+        tls = verify if "ssl_ca" in parsed.options else {}
+        arguments = {**_CONNECT_ARGS, **parsed.options, **tls}
+        super().__init__(parsed, "mysql+pymysql", arguments, ids=ids)
 
     def check(self) -> Sequence[str]:
         """Return what makes this server unfit to decide names; empty when it is fit."""
@@ -139,8 +150,8 @@ class MysqlCommitStore(SqlCommitStore):
             connection.exec_driver_sql(statement)
         self._run(connection, self.statements.put_identity, {"identity": self._ids.token()})
 
-    def _series(self, series: str) -> bytes:
-        return str(super()._series(series)).encode("ascii")
+    def _text(self, name: str) -> bytes:
+        return name.encode("ascii")
 
     def _insert(self, connection: Connection, values: Values) -> bool:
         try:

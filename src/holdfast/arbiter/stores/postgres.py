@@ -7,9 +7,11 @@ own places (`PGUSER`, `PGPASSWORD`, a password file). Options: `sslmode`, `sslro
 A verb that returned is on disk, and on the synchronous standbys if there are any:
 `synchronous_commit` is switched on for each session. Standbys that follow asynchronously
 may lack the newest decisions: after a failover to one, Holdfast stops with
-`CommitStoreRegressedError` where the table shows more than the database remembers.
+`CommitStoreRegressedError` where the table shows more than the database remembers. A wait for a
+synchronous standby that is cancelled (by an administrator, or after 30 s) commits on the primary
+alone, and PostgreSQL only warns: here that is `UnavailableError`, an unknown outcome.
 
-Collecting against a racing insert: `collect` locks the table of records against writes
+Collecting against a racing insert: `collect` and `retire` lock the table of records against writes
 before anything else. An insert takes its own table lock before its snapshot, so one that had
 to wait sees the new boundary and stores nothing. This needs READ COMMITTED, which is set.
 
@@ -23,7 +25,8 @@ Note:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 from holdfast._ids import Ids
 from holdfast.arbiter.stores._base import StoreUrl, extra
@@ -60,6 +63,7 @@ _SESSION = """SELECT pg_is_in_recovery(),
     set_config('default_transaction_read_only', 'off', false),
     set_config('statement_timeout', '30s', false),
     set_config('idle_in_transaction_session_timeout', '60s', false)"""
+_CANCELLED_WAITS = "holdfast: cancelled waits for a standby"
 _SET_UP_LOCK = 0x686F6C6466617374  # "holdfast": the advisory lock of `set_up`
 _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS holdfast_records (
@@ -81,8 +85,13 @@ class PostgresCommitStore(SqlCommitStore):
         insert="""INSERT INTO holdfast_records (series, number, value)
             SELECT %(series)s::text, %(number)s::bigint, %(value)s::bytea
             WHERE NOT EXISTS (SELECT 1 FROM holdfast_boundaries
-                WHERE series = %(series)s::text AND upto >= %(number)s::bigint)
+                WHERE series IN (%(series)s::text, %(scope)s::text)
+                    AND upto >= %(number)s::bigint)
             ON CONFLICT DO NOTHING""",
+        replace="""UPDATE holdfast_records SET value = %(value)s
+            WHERE series = %(series)s AND number = %(number)s AND value = %(expected)s
+                AND NOT EXISTS (SELECT 1 FROM holdfast_boundaries WHERE series = %(scope)s)""",
+        is_retired="SELECT 1 FROM holdfast_boundaries WHERE series = %(scope)s",
         put_identity="""INSERT INTO holdfast_meta (name, value)
             VALUES ('identity', %(identity)s) ON CONFLICT DO NOTHING""",
         raise_boundary="""INSERT INTO holdfast_boundaries AS b (series, upto)
@@ -121,7 +130,28 @@ class PostgresCommitStore(SqlCommitStore):
         }
         return [f"{name} is off: {advice[name]}" for name in advice if (name, "off") in rows]
 
+    @contextlib.contextmanager
+    def _use(self) -> Iterator[Connection]:
+        with super()._use() as connection:
+            connection.info[_CANCELLED_WAITS] = 0
+            yield connection
+            if connection.info[_CANCELLED_WAITS]:
+                # The pool drops the connection; nothing else is to be learnt on it.
+                raise self._error(
+                    UnavailableError, "committed, but no standby confirmed it before the wait ended"
+                )
+
     def _begin_session(self, connection: Connection) -> None:
+        info, driver = connection.info, connection.connection.driver_connection
+        info[_CANCELLED_WAITS] = 0
+
+        def notice(diagnostic: psycopg.errors.Diagnostic) -> None:
+            # By the function that warns: the text depends on the server's language.
+            if diagnostic.source_function == "SyncRepWaitForLSN":
+                info[_CANCELLED_WAITS] += 1
+
+        if isinstance(driver, psycopg.Connection):
+            driver.add_notice_handler(notice)
         if connection.exec_driver_sql(_SESSION).one()[0]:
             raise UnavailableError(
                 "the server is a standby: what it shows may be old; connect to the primary",

@@ -40,13 +40,14 @@ from typing import Any
 from urllib.parse import quote
 
 from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter._commit_store import Entry, Key
+from holdfast.arbiter._commit_store import Entry, Key, scope_of
 from holdfast.arbiter.stores._base import (
     BaseStore,
     StoreUrl,
     check_key,
     check_limit,
     check_number,
+    check_scope,
     check_series,
     check_value,
     clip_after,
@@ -83,40 +84,49 @@ _NEEDED = {
     "maxmemory-policy": "noeviction",
 }
 
-# KEYS: records (hash), index (sorted set), boundary. Numbers are padded to equal length, so
-# that comparing text compares numbers; scores are doubles and would mix up large ones.
+_SENTINEL = (
+    "this is a Sentinel, which keeps no data: give the server itself, and do not let Sentinel fail "
+    "over, since a replica may lack the newest decisions"
+)
+
+# KEYS: records (hash), index (sorted set), boundary, the mark of a retired scope. Numbers are
+# padded to equal length, so that comparing text compares numbers; scores are doubles and
+# would mix up large ones.
 # Redis does not undo a script that fails half-way, for instance at a command the user may
 # not run. So commands that change nothing (`XX`, empty names) ask for every right first.
-_PUT = """
+_ALIVE = """
+if redis.call('GET', KEYS[4]) then return redis.error_reply('HOLDFASTRETIRED') end
+"""
+_PUT = f"""{_ALIVE}
 local boundary = redis.call('GET', KEYS[3])
-if boundary and ARGV[1] <= boundary then return {2, boundary} end
+if boundary and ARGV[1] <= boundary then return {{2, boundary}} end
 redis.call('ZADD', KEYS[2], 'XX', 0, '')
 if redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2]) == 0 then
-  return {1, redis.call('HGET', KEYS[1], ARGV[1])}
+  return {{1, redis.call('HGET', KEYS[1], ARGV[1])}}
 end
 redis.call('ZADD', KEYS[2], 0, ARGV[1])
-return {0}
+return {{0}}
 """
-_REPLACE = """
+_REPLACE = f"""{_ALIVE}
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 return 1
 """
-_SCAN = """
+_SCAN = f"""{_ALIVE}
 local numbers
 if ARGV[3] == '1' then
   numbers = redis.call('ZREVRANGEBYLEX', KEYS[2], '+', ARGV[1], 'LIMIT', 0, ARGV[2])
 else
   numbers = redis.call('ZRANGEBYLEX', KEYS[2], ARGV[1], '+', 'LIMIT', 0, ARGV[2])
 end
-local found = {}
+local found = {{}}
 for _, number in ipairs(numbers) do
   found[#found + 1] = number
   found[#found + 1] = redis.call('HGET', KEYS[1], number)
 end
 return found
 """
-_COLLECT = """
+_COLLECT = f"""{_ALIVE}
 local boundary = redis.call('GET', KEYS[3])
 if boundary and ARGV[1] <= boundary then return 0 end
 local numbers = redis.call('ZRANGEBYLEX', KEYS[2], '-', '[' .. ARGV[1])
@@ -129,10 +139,26 @@ for _, number in ipairs(numbers) do
 end
 return #numbers
 """
-_GET = "return redis.call('HGET', KEYS[1], ARGV[1])"
-_BOUNDARY = "return redis.call('GET', KEYS[3])"
+_GET_RETIRED = "return redis.call('HGET', KEYS[1], ARGV[1])"
+_GET = _ALIVE + _GET_RETIRED
+_BOUNDARY = _ALIVE + "return redis.call('GET', KEYS[3])"
+_RETIRE = "redis.call('SET', KEYS[1], '1') return 1"
 _SET_UP = "redis.call('SETNX', KEYS[1], ARGV[1]) return redis.call('GET', KEYS[1])"
 _READ_IDENTITY = "return redis.call('GET', KEYS[1])"
+
+
+_SCRIPTS = (
+    _PUT,
+    _REPLACE,
+    _SCAN,
+    _COLLECT,
+    _GET,
+    _GET_RETIRED,
+    _BOUNDARY,
+    _RETIRE,
+    _SET_UP,
+    _READ_IDENTITY,
+)
 
 
 class RedisCommitStore(BaseStore):
@@ -160,8 +186,7 @@ class RedisCommitStore(BaseStore):
         self._client = _client(parsed)
         # Any: scripts answer integers, bytes, or lists of them.
         self._scripts: dict[str, Callable[..., Any]] = {
-            text: self._client.register_script(text)
-            for text in (_PUT, _REPLACE, _SCAN, _COLLECT, _GET, _BOUNDARY, _SET_UP, _READ_IDENTITY)
+            text: self._client.register_script(text) for text in _SCRIPTS
         }
 
     def set_up(self) -> str:
@@ -177,6 +202,9 @@ class RedisCommitStore(BaseStore):
     def check(self) -> Sequence[str]:
         """Return what makes this server unfit to decide names; empty when it is fit."""
         with self._translated():
+            mode: dict[str, object] = self._client.info("server")
+            if mode.get("redis_mode") == "sentinel":
+                return [_SENTINEL]
             try:
                 settings = {name: self._setting(name) for name in _NEEDED}
                 state: dict[str, object] = self._client.info("replication")
@@ -219,10 +247,11 @@ class RedisCommitStore(BaseStore):
             boundary=int(answer[1]),
         )
 
-    def get(self, key: Key) -> bytes | None:
-        """Return the value, or None."""
+    def get(self, key: Key, *, retired: bool = False) -> bytes | None:
+        """Return the value, or None; with `retired`, of a retired scope as well."""
         check_key(key)
-        value: bytes | None = self._on(key.series, _GET, _padded(key.number))
+        script = _GET_RETIRED if retired else _GET
+        value: bytes | None = self._on(key.series, script, _padded(key.number))
         return value
 
     def compare_and_set(self, key: Key, expected: bytes, value: bytes) -> bool:
@@ -261,8 +290,13 @@ class RedisCommitStore(BaseStore):
         """Raise the boundary to `through` and remove the records up to it, in one script."""
         check_series(series)
         if check_number(through, lowest=-1) < 0:
+            self.boundary(series)  # refuses a retired scope
             return 0
         return int(self._on(series, _COLLECT, _padded(through)))
+
+    def retire(self, scope: str) -> None:
+        """Refuse every verb on the series of a scope from now on; durable when this returns."""
+        self._run(_RETIRE, [_retired_key(check_scope(scope))])
 
     def close(self) -> None:
         """Close the connections of this process."""
@@ -280,7 +314,11 @@ class RedisCommitStore(BaseStore):
     def _on(self, series: str, script: str, *arguments: bytes | str | int) -> Any:  # noqa: ANN401
         # In braces: a cluster would keep the three together. `s:` because `{}` counts as none.
         prefix = f"holdfast:{{s:{check_series(series)}}}"
-        return self._run(script, [f"{prefix}:{part}" for part in _PARTS], *arguments)
+        keys = [*(f"{prefix}:{part}" for part in _PARTS), _retired_key(scope_of(series))]
+        try:
+            return self._run(script, keys, *arguments)
+        except _ScopeRetired:
+            raise self._retired(series) from None
 
     def _run(self, script: str, keys: list[str], *arguments: bytes | str | int) -> Any:  # noqa: ANN401
         self._refuse_forgetful()
@@ -305,6 +343,8 @@ class RedisCommitStore(BaseStore):
         try:
             yield
         except failures.RedisError as exc:
+            if "HOLDFASTRETIRED" in str(exc):
+                raise _ScopeRetired from None
             # Not `from exc`: the client's error carries the address it connected to.
             raise self._meaning(exc) from None
 
@@ -333,6 +373,14 @@ class RedisCommitStore(BaseStore):
 
 
 _PARTS = ("records", "index", "boundary")
+
+
+class _ScopeRetired(Exception):  # noqa: N818 - a word between two functions here
+    """A script met the mark of a retired scope."""
+
+
+def _retired_key(scope: str) -> str:
+    return f"holdfast:retired:{scope}"
 
 
 def connect(url: str) -> RedisCommitStore:

@@ -2,7 +2,13 @@
 
 A verb that returned is on disk: the file is in WAL mode and every commit is fsynced
 (`synchronous=FULL`) before another connection can see it. Any number of threads and processes
-of one machine may use it at once; each waits for the others up to `BUSY_TIMEOUT`.
+of one machine may use it at once and take turns. One that was stopped inside its turn holds
+up the others for seconds only: they get a `BusyError` that says who it is.
+
+The file may be removed and made anew under a handle, with the table around it. A handle looks
+at the file before each use, so it never decides in a file that has no name any more: it gets
+`StaleHandleError`, or, where an older copy of the same store came into the file's place, goes
+on with that.
 
 The URL is `sqlite:///relative.db` or, with four slashes, `sqlite:////absolute/path.db`.
 
@@ -26,33 +32,40 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from holdfast._clock import SystemClock
 from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter._commit_store import Entry, Key
 from holdfast.arbiter.stores._base import (
+    MAX_NUMBER,
     BaseStore,
     StoreUrl,
     check_key,
     check_limit,
     check_number,
+    check_scope,
     check_series,
     check_value,
     clip_after,
+    retired_name,
 )
+from holdfast.arbiter.stores._holder import LONGEST_WAIT, LOOK_EVERY, Holder, LockWatch
 from holdfast.arbiter.stores._pool import Pool
 from holdfast.errors import (
+    BusyError,
     CollectedError,
     CorruptError,
     HoldfastError,
     InvalidInputError,
     NotFoundError,
     PermissionDeniedError,
+    StaleHandleError,
     UnavailableError,
     UnsafeStoreError,
 )
 
-BUSY_TIMEOUT = timedelta(seconds=30)
-"""How long a verb waits for other processes before it raises `UnavailableError`."""
-
+_CLOCK = SystemClock()  # only bounds waiting
+_POLL_SECONDS = 0.02
+_WRITE_LOCK = 120  # the byte of the `-shm` file that a writer locks, by SQLite's file format
 _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS holdfast_records (
         series TEXT NOT NULL, number INTEGER NOT NULL, value BLOB NOT NULL,
@@ -62,15 +75,19 @@ _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS holdfast_meta (
         name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)""",
 )
+# A retired scope is a boundary above all numbers, under a name that no series can have.
 _INSERT = """INSERT INTO holdfast_records (series, number, value) SELECT :series, :number, :value
-    WHERE NOT EXISTS (
-        SELECT 1 FROM holdfast_boundaries WHERE series = :series AND upto >= :number)
+    WHERE NOT EXISTS (SELECT 1 FROM holdfast_boundaries
+        WHERE series IN (:series, :scope) AND upto >= :number)
     ON CONFLICT DO NOTHING"""
-_LOOK = """SELECT
+_RETIRED = "(SELECT 1 FROM holdfast_boundaries WHERE series = :scope)"
+_LOOK = f"""SELECT
     (SELECT value FROM holdfast_records WHERE series = :series AND number = :number),
-    (SELECT upto FROM holdfast_boundaries WHERE series = :series)"""
-_REPLACE = """UPDATE holdfast_records SET value = :value
-    WHERE series = :series AND number = :number AND value = :expected"""
+    (SELECT upto FROM holdfast_boundaries WHERE series = :series), {_RETIRED}"""
+_BOUNDARY = f"""SELECT
+    (SELECT upto FROM holdfast_boundaries WHERE series = :series), {_RETIRED}"""
+_REPLACE = f"""UPDATE holdfast_records SET value = :value
+    WHERE series = :series AND number = :number AND value = :expected AND {_RETIRED} IS NULL"""
 _RAISE = """INSERT INTO holdfast_boundaries (series, upto) VALUES (:series, :through)
     ON CONFLICT (series) DO UPDATE SET upto = max(upto, excluded.upto)"""
 _REMOVE = "DELETE FROM holdfast_records WHERE series = :series AND number <= :through"
@@ -88,7 +105,7 @@ class SqliteCommitStore(BaseStore):
     local_only = True
 
     def __init__(
-        self, url: str, *, ids: Ids | None = None, busy_timeout: timedelta = BUSY_TIMEOUT
+        self, url: str, *, ids: Ids | None = None, busy_timeout: timedelta = LONGEST_WAIT
     ) -> None:
         """Read the URL; the file is opened at the first use.
 
@@ -104,7 +121,7 @@ class SqliteCommitStore(BaseStore):
         )
         self._ids = ids or RandomIds()
         self._busy_timeout = busy_timeout
-        self._pool = Pool(self._open, lambda connection: connection.close())
+        self._pool = Pool(self._open, lambda connection: connection.close(), usable=self._is_here)
 
     def set_up(self) -> str:
         """Create file and tables unless they are there, and return the identity.
@@ -115,10 +132,12 @@ class SqliteCommitStore(BaseStore):
         Raises:
             NotFoundError: the directory does not exist.
             PermissionDeniedError: it cannot be written to.
-            UnavailableError: another process holds the file for too long.
+            BusyError: another process holds the file or its folder.
             UnsafeStoreError: the filesystem cannot carry a write-ahead log.
         """
-        with self._translated(), _locked_folder(self.path.parent) as folder:
+        with contextlib.suppress(NotFoundError):
+            return self.identity()
+        with self._translated(), _locked_folder(self.path.parent, self._busy_timeout) as folder:
             connection = self._connect(create=True)
             try:
                 (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
@@ -126,6 +145,7 @@ class SqliteCommitStore(BaseStore):
                     raise UnsafeStoreError(
                         "SQLite cannot use a write-ahead log there; use a local disk", mode=mode
                     )
+                os.fsync(folder)  # whoever finds the identity below relies on the file's name
                 with _transaction(connection):
                     for statement in _SCHEMA:
                         connection.execute(statement)
@@ -156,14 +176,15 @@ class SqliteCommitStore(BaseStore):
 
         Raises:
             CollectedError: the number is not above the boundary.
-            UnavailableError: the file stayed locked.
+            BusyError: the file stayed locked; nothing was stored.
         """
-        check_key(key)
-        values = {**key._asdict(), "value": check_value(value)}
+        values = {**_values(key), "value": check_value(value)}
         with self._use() as connection:
             if connection.execute(_INSERT, values).rowcount == 1:
                 return None
-            existing, upto = connection.execute(_LOOK, key._asdict()).fetchone()
+            existing, upto, retired = connection.execute(_LOOK, _values(key)).fetchone()
+        if retired:
+            raise self._retired(key.series)
         if existing is not None:
             return bytes(existing)
         if upto is not None and upto >= key.number:
@@ -172,61 +193,79 @@ class SqliteCommitStore(BaseStore):
             )
         raise UnavailableError("neither stored nor found; ask again", store=self.url)
 
-    def get(self, key: Key) -> bytes | None:
-        """Return the value, or None."""
-        row = self._one(_LOOK, **check_key(key)._asdict())
-        return None if row is None or row[0] is None else bytes(row[0])
+    def get(self, key: Key, *, retired: bool = False) -> bytes | None:
+        """Return the value, or None; with `retired`, of a retired scope as well."""
+        value, _, is_retired = self._one(_LOOK, **_values(key))
+        if is_retired and not retired:
+            raise self._retired(key.series)
+        return None if value is None else bytes(value)
 
     def compare_and_set(self, key: Key, expected: bytes, value: bytes) -> bool:
         """Replace `expected` by `value`; return whether `expected` was there."""
-        check_key(key)
-        values = {**key._asdict(), "expected": expected, "value": check_value(value)}
+        values = {**_values(key), "expected": expected, "value": check_value(value)}
         with self._use() as connection:
-            return connection.execute(_REPLACE, values).rowcount == 1
+            if connection.execute(_REPLACE, values).rowcount == 1:
+                return True
+            self._refuse_retired(connection, key.series)
+        return False
 
     def scan(
         self, series: str, *, after: int = -1, limit: int = 1000, newest_first: bool = False
     ) -> Sequence[Entry]:
         """Return up to `limit` records with numbers above `after`, in order of number."""
-        statement = f"""SELECT number, value FROM holdfast_records
-            WHERE series = ? AND number > ? ORDER BY number {"DESC" if newest_first else "ASC"}
-            LIMIT ?"""
-        values = (check_series(series), clip_after(after), check_limit(limit))
+        statement = f"""SELECT number, value, {_RETIRED} FROM holdfast_records
+            WHERE series = :series AND number > :after
+            ORDER BY number {"DESC" if newest_first else "ASC"} LIMIT :limit"""
+        values = {**_of(series), "after": clip_after(after), "limit": check_limit(limit)}
         with self._use() as connection:
             rows = connection.execute(statement, values).fetchall()
-        return [Entry(number, value) for number, value in rows]
+            if not rows or rows[0][2]:
+                self._refuse_retired(connection, series)
+        return [Entry(number, value) for number, value, _ in rows]
 
     def boundary(self, series: str) -> int:
         """Return the boundary of a series; -1 when it never had one."""
-        row = self._one(
-            "SELECT upto FROM holdfast_boundaries WHERE series = :series",
-            series=check_series(series),
-        )
-        return -1 if row is None else int(row[0])
+        upto, retired = self._one(_BOUNDARY, **_of(series))
+        if retired:
+            raise self._retired(series)
+        return -1 if upto is None else int(upto)
 
     def collect(self, series: str, through: int) -> int:
         """Raise the boundary to `through` and remove the records up to it, in one transaction."""
-        values = {"series": check_series(series), "through": through}
+        values = {**_of(series), "through": through}
         if check_number(through, lowest=-1) < 0:
+            self.boundary(series)  # refuses a retired scope
             return 0
         with self._use() as connection, _transaction(connection):
+            self._refuse_retired(connection, series)
             connection.execute(_RAISE, values)
             return connection.execute(_REMOVE, values).rowcount
+
+    def retire(self, scope: str) -> None:
+        """Refuse every verb on the series of a scope from now on; durable when this returns."""
+        values = {"series": _of(check_scope(scope))["scope"], "through": MAX_NUMBER}
+        with self._use() as connection:
+            connection.execute(_RAISE, values)
 
     def close(self) -> None:
         """Close the connections of this process."""
         self._pool.close()
 
     def _read_identity(self) -> str:
-        row = self._one("SELECT value FROM holdfast_meta WHERE name = 'identity'")
-        if row is None:
+        (identity,) = self._one("SELECT (SELECT value FROM holdfast_meta WHERE name = 'identity')")
+        if identity is None:
             raise self._not_set_up()
-        return str(row[0])
+        return str(identity)
+
+    def _refuse_retired(self, connection: sqlite3.Connection, series: str) -> None:
+        (retired,) = connection.execute(f"SELECT {_RETIRED}", _of(series)).fetchone()
+        if retired:
+            raise self._retired(series)
 
     # Any: what the columns hold is in the statement.
-    def _one(self, statement: str, **values: str | int) -> tuple[Any, ...] | None:
+    def _one(self, statement: str, **values: str | int) -> tuple[Any, ...]:
         with self._use() as connection:
-            row: tuple[Any, ...] | None = connection.execute(statement, values).fetchone()
+            row: tuple[Any, ...] = connection.execute(statement, values).fetchone()
         return row
 
     @contextlib.contextmanager
@@ -234,22 +273,83 @@ class SqliteCommitStore(BaseStore):
         with self._translated(), self._pool.connection() as connection:
             yield connection
 
-    def _open(self) -> sqlite3.Connection:
-        if not self.path.exists():  # mode=rw reports every trouble with the same words
-            raise self._not_set_up()
-        return self._connect(create=False)
+    def _open(self) -> _Connection:
+        file = self._file()
+        if file is None:  # mode=rw reports every trouble with the same words
+            raise self._not_set_up() if self._identity is None else self._replaced()
+        connection = self._connect(create=False)
+        connection.file = file
+        # The file may have been replaced by another store's while we opened it, or before.
+        query = "SELECT value FROM holdfast_meta WHERE name = 'identity'"
+        known = self._identity
+        if known is not None and connection.execute(query).fetchone() != (known,):
+            connection.close()
+            raise self._replaced()
+        return connection
 
-    def _connect(self, *, create: bool) -> sqlite3.Connection:
+    def _is_here(self, connection: _Connection) -> bool:
+        """Tell whether a connection is to the file that has our path now, as it is now."""
+        return connection.file == self._file() and not connection.frozen
+
+    def _file(self) -> tuple[int, int] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _connect(self, *, create: bool) -> _Connection:
+        wait = min(self._busy_timeout, LOOK_EVERY)
+        frozen = False
+        mode = "rwc" if create else "rw"
+        if not create and not self._is_writable():
+            frozen = not self._has_log()
+            mode = "ro&immutable=1" if frozen else "ro"
         connection = sqlite3.connect(
-            f"file:{quote(str(self.path))}?mode={'rwc' if create else 'rw'}",
+            f"file:{quote(str(self.path))}?mode={mode}",
             uri=True,
-            timeout=self._busy_timeout.total_seconds(),
+            timeout=wait.total_seconds(),
             isolation_level=None,
             check_same_thread=False,  # the pool lends a connection to one thread at a time
+            factory=_Connection,
         )
+        connection.shared = self.path.with_name(f"{self.path.name}-shm")
+        connection.longest = self._busy_timeout
+        connection.frozen = frozen
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA fullfsync=ON")  # macOS: else fsync leaves it in the drive
         return connection
+
+    def _is_writable(self) -> bool:
+        return os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)
+
+    def _has_log(self) -> bool:
+        """Tell whether commits may be outside the file: then nobody reads it as if it were whole.
+
+        A file that others closed has no log beside it. SQLite then wants to make one even for
+        a reader, who may have no right to, unless it is told that nobody writes. Such a
+        connection is used once: the next use looks again.
+
+        Raises:
+            PermissionDeniedError: the log cannot be read without the right to write.
+        """
+        log, shared = (self.path.with_name(f"{self.path.name}{end}") for end in ("-wal", "-shm"))
+        if shared.exists():
+            return True
+        if log.exists() and log.stat().st_size:
+            raise PermissionDeniedError(
+                "the commit store's file was not closed by its last writer, and reading it then "
+                "needs the right to write: open the table once where you have it",
+                store=self.url,
+            )
+        return False
+
+    def _replaced(self) -> StaleHandleError:
+        return StaleHandleError(
+            "the commit store's file was removed or replaced since this handle was opened: open "
+            "the table again",
+            store=self.url,
+        )
 
     def _not_set_up(self) -> NotFoundError:
         return NotFoundError(
@@ -261,6 +361,12 @@ class SqliteCommitStore(BaseStore):
     def _translated(self) -> Iterator[None]:
         try:
             yield
+        except _LockedError as exc:
+            raise BusyError(
+                "another process holds the commit store's file: let it go on, or end it",
+                store=self.url,
+                holder=exc.holder,
+            ) from exc
         except sqlite3.Error as exc:
             raise self._meaning(exc) from exc
 
@@ -285,6 +391,48 @@ class SqliteCommitStore(BaseStore):
         return UnavailableError("SQLite gave no usable answer", store=self.url, reason=reason)
 
 
+class _LockedError(sqlite3.OperationalError):
+    """The file stayed locked; `holder` says by whom."""
+
+    holder: Holder | None = None
+
+
+class _Connection(sqlite3.Connection):
+    """A connection that waits for its turn, but not for a process that was stopped in its own.
+
+    A statement that found the file locked did nothing, so it can be sent again.
+    """
+
+    file: tuple[int, int] | None = None
+    frozen = False  # for reading, by somebody who may not write; used once
+    shared: Path
+    longest: timedelta
+
+    # Any: what a statement takes, as the base class has it.
+    def execute(self, statement: str, values: Any = (), /) -> sqlite3.Cursor:  # noqa: ANN401
+        watch: LockWatch | None = None
+        while True:
+            try:
+                return super().execute(statement, values)
+            except sqlite3.OperationalError as error:
+                if getattr(error, "sqlite_errorcode", -1) & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise
+                watch = watch or LockWatch(self.shared, _WRITE_LOCK, self.longest)
+                if not watch.waits_on():
+                    locked = _LockedError(*error.args)
+                    locked.holder = watch.holder
+                    raise locked from error
+
+
+def _of(series: str) -> dict[str, str]:
+    """Return a series and the name under which its scope is retired."""
+    return {"series": check_series(series), "scope": retired_name(series)}
+
+
+def _values(key: Key) -> dict[str, str | int]:
+    return {**_of(check_key(key).series), "number": key.number}
+
+
 def connect(url: str) -> SqliteCommitStore:
     """Return the commit store at a `sqlite:` URL."""
     return SqliteCommitStore(url)
@@ -300,10 +448,13 @@ def _path_of(url: StoreUrl) -> Path:
 
 
 @contextlib.contextmanager
-def _locked_folder(folder: Path) -> Iterator[int]:
+def _locked_folder(folder: Path, longest: timedelta) -> Iterator[int]:
     """Let one set-up at a time into a folder; yields its descriptor, for fsync.
 
     Switching a new file to WAL does not wait for others as ordinary statements do.
+
+    Raises:
+        BusyError: another process stays in it.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -314,10 +465,27 @@ def _locked_folder(folder: Path) -> Iterator[int]:
     except OSError as exc:
         raise InvalidInputError("the commit store's file is not in a folder") from exc
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _lock(descriptor, folder, longest)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path, longest: timedelta) -> None:
+    watch = LockWatch(folder, 0, longest)
+    while True:
+        looks_at = _CLOCK.elapsed() + LOOK_EVERY.total_seconds()
+        while _CLOCK.elapsed() < looks_at:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            _CLOCK.sleep(_POLL_SECONDS)
+        if not watch.waits_on():
+            raise BusyError(
+                "another process holds the commit store's folder: let it go on, or end it",
+                folder=folder,
+                holder=watch.holder,
+            )
 
 
 @contextlib.contextmanager

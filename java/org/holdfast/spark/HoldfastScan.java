@@ -1,0 +1,99 @@
+package org.holdfast.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.Arrays;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.OptionalLong;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.Statistics;
+import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** Some columns and rows of a table, read by the Python data source. */
+final class HoldfastScan implements SupportsReportStatistics {
+  private static final int UNKNOWN_WIDTH = 64;
+  private final HoldfastTable table;
+  private final StructType columns;
+  private final Map<String, String> options;
+  private final String condition;
+  private final boolean special;
+  private final int limit;
+
+  HoldfastScan(
+      HoldfastTable table, StructType columns, Map<String, String> options, String condition, boolean special, int limit) {
+    this.table = table;
+    // To count rows, one narrow column is read: a Python source yields no rows without columns.
+    this.columns = columns.isEmpty() ? new StructType(new StructField[] {narrowest(table)}) : columns;
+    this.options = options;
+    this.condition = condition;
+    this.special = special;
+    this.limit = limit;
+  }
+
+  private static StructField narrowest(HoldfastTable table) {
+    return Arrays.stream(table.schema().fields()).min(Comparator.comparingLong(field -> width(table, field))).orElseThrow();
+  }
+
+  private static long width(HoldfastTable table, StructField field) {
+    return table.facts.path("widths").path(field.name()).asLong(UNKNOWN_WIDTH);
+  }
+
+  @Override
+  public StructType readSchema() {
+    return columns;
+  }
+
+  @Override
+  public String description() {
+    String rows = condition.isEmpty() ? "" : ", filter: " + condition;
+    String most = limit < 0 ? "" : ", limit: " + limit;
+    return "holdfast " + table.name() + " columns: " + Arrays.toString(columns.fieldNames()) + rows + most;
+  }
+
+  @Override
+  public Batch toBatch() {
+    Map<String, String> all = new HashMap<>(options);
+    JsonNode pinned = table.facts.path("pin");
+    if (!special && !pinned.isMissingNode()) {
+      all.put("versionAsOf", pinned.asText());
+    }
+    if (limit >= 0) {
+      all.put("secretLimit", Integer.toString(limit));
+    }
+    return python(all).toBatch();
+  }
+
+  @Override
+  public MicroBatchStream toMicroBatchStream(String checkpoint) {
+    return python(options).toMicroBatchStream(checkpoint);
+  }
+
+  private Scan python(Map<String, String> all) {
+    SupportsRead read = (SupportsRead) Python.table(columns, all);
+    return read.newScanBuilder(new CaseInsensitiveStringMap(all)).build();
+  }
+
+  @Override
+  public Statistics estimateStatistics() {
+    JsonNode rows = table.facts.path("rows");
+    long width = Arrays.stream(columns.fields()).mapToLong(field -> width(table, field)).sum();
+    return new Statistics() {
+      @Override
+      public OptionalLong sizeInBytes() {
+        return rows.isMissingNode() ? OptionalLong.empty() : OptionalLong.of(Math.max(1, rows.asLong() * width));
+      }
+
+      @Override
+      public OptionalLong numRows() {
+        return rows.isMissingNode() ? OptionalLong.empty() : OptionalLong.of(rows.asLong());
+      }
+    };
+  }
+}

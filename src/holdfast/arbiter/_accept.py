@@ -1,0 +1,85 @@
+"""Take what a table holds as decided: versions, shards, logs, index builds.
+
+For a table that had versions before it got its commit store, and for a copy under a new id:
+the objects count, and nobody decides their numbers again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.arbiter._recorded import RecordedDecisions
+from holdfast.formats import (
+    BUILDS_FOLDER,
+    INDICES_FOLDER,
+    MARKER_FILE,
+    VERSIONS_SERIES,
+    Name,
+    is_path,
+    version_of,
+)
+from holdfast.formats._wal_names import (
+    MEM_WAL_FOLDER,
+    entry_name,
+    position_of,
+    shard_manifest_name,
+    shard_of,
+    shard_version_of,
+)
+from holdfast.storage import ObjectStore
+
+
+def accept_everything(store: ObjectStore, arbiter: RecordedDecisions) -> None:
+    """Take all that is there as decided. Stop writers first; safe to repeat.
+
+    Raises:
+        UnavailableError, PermissionDeniedError: a store did not do its part; call again.
+    """
+    arbiter.accept(VERSIONS_SERIES, _newest_version(store))
+    accept_shards(store, arbiter)
+    _accept_builds(store, arbiter)
+
+
+def known_series(store: ObjectStore) -> dict[str, int]:
+    """Return the series of a table's versions, shards and logs, each with its newest object."""
+    newest = {VERSIONS_SERIES: _newest_version(store)}
+    newest.update({last.series: last.number for last in _last_names(store)})
+    return newest
+
+
+def _newest_version(store: ObjectStore) -> int:
+    listed = [version_of(info.path) for info in store.list("_versions")]
+    return max((number for number in listed if number is not None), default=0)
+
+
+def _last_names(store: ObjectStore) -> Iterator[Name]:
+    """Yield, for every shard that has objects, its last log entry and its last manifest."""
+    paths = [info.path for info in store.list(MEM_WAL_FOLDER)]
+    for shard_id in sorted({shard for path in paths if (shard := shard_of(path)) is not None}):
+        mine = [path for path in paths if shard_of(path) == shard_id]
+        position = max((n for path in mine if (n := position_of(path)) is not None), default=0)
+        version = max((n for path in mine if (n := shard_version_of(path)) is not None), default=0)
+        yield entry_name(shard_id, position)
+        yield shard_manifest_name(shard_id, version)
+
+
+def accept_shards(store: ObjectStore, arbiter: RecordedDecisions) -> None:
+    """Take what a table's shards hold as decided, where no record says anything yet.
+
+    Stop stock writers first: they do not ask the commit store, and cannot be fenced.
+
+    Raises:
+        UnavailableError, PermissionDeniedError: a store did not do its part; safe to repeat.
+    """
+    for last in _last_names(store):
+        if last.number and arbiter.newest(last.series) is None:
+            arbiter.accept(last.series, last.number)
+
+
+def _accept_builds(store: ObjectStore, arbiter: RecordedDecisions) -> None:
+    """Take the decided names of index builds, each a series of its own."""
+    builds = [info.path for info in store.list(BUILDS_FOLDER) if info.path.endswith(".json")]
+    indices = [info.path for info in store.list(INDICES_FOLDER)]
+    markers = [path for path in indices if path.endswith(f"/{MARKER_FILE}")]
+    for path in filter(is_path, [*builds, *markers]):
+        arbiter.accept(Name.single(path).series, 0)

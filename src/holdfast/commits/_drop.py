@@ -1,0 +1,94 @@
+"""Dropping a table: planned first, then removed so that nobody reads a part of it.
+
+| removed              | a crash behind it leaves                                            |
+|----------------------|---------------------------------------------------------------------|
+| manifests, oldest    | the newest version, complete: the table reads as it was             |
+| first                |                                                                     |
+| the newest manifest  | no table; with a commit store, one whose newest version is missing, |
+|                      | which every reader reports                                          |
+| all other files      | the pin: the next drop finishes, no creation mistakes it            |
+| the pin              | nothing                                                             |
+
+What writers add meanwhile, and names that no table has (`.DS_Store`), stay behind and belong
+to nothing. Records in a commit store stay: the table that is made next at this place gets an
+id of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.errors import InvalidInputError, NotFoundError
+from holdfast.formats import PIN_PATH, check_path, version_of
+from holdfast.options import StorageOptions
+from holdfast.storage import ObjectInfo, ObjectStore, open_store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doomed:
+    """What a drop removes, in this order."""
+
+    paths: Sequence[str]
+    bytes: int
+    newest_version: int | None
+
+    @property
+    def objects(self) -> int:
+        """Return how many objects go."""
+        return len(self.paths)
+
+
+def plan_drop(store: ObjectStore) -> Doomed:
+    """Return what a drop of the table in `store` would remove; removes nothing.
+
+    Raises:
+        NotFoundError: no Holdfast table is there.
+    """
+    found = [info for info in store.list() if _is_ours(info.path)]
+    if not any(info.path == PIN_PATH for info in found):
+        raise NotFoundError(
+            "no Holdfast table is here: a plain Lance table is not dropped by Holdfast",
+            location=store.location,
+        )
+    versions = [version for info in found if (version := version_of(info.path)) is not None]
+    return Doomed(
+        paths=[info.path for info in sorted(found, key=_turn)],
+        bytes=sum(info.size for info in found),
+        newest_version=max(versions, default=None),
+    )
+
+
+def drop(store: ObjectStore, doomed: Doomed) -> None:
+    """Remove what was planned, one stage after the other. Safe to repeat."""
+    manifests = [path for path in doomed.paths if version_of(path) is not None]
+    others = doomed.paths[len(manifests) : -1]
+    for stage in (manifests[:-1], manifests[-1:], others, [PIN_PATH]):  # a batch has no order
+        store.delete(stage)
+
+
+def drop_table(uri: str, storage_options: StorageOptions) -> Doomed:
+    """Destroy the table at an address. Safe to repeat: a drop that was killed is finished.
+
+    Raises:
+        NotFoundError: no Holdfast table is there.
+    """
+    store = open_store(uri, storage_options)
+    doomed = plan_drop(store)
+    drop(store, doomed)
+    return doomed
+
+
+def _turn(info: ObjectInfo) -> tuple[int, int, str]:
+    version = version_of(info.path)
+    if version is not None:
+        return (0, version, info.path)
+    return (2 if info.path == PIN_PATH else 1, 0, info.path)
+
+
+def _is_ours(path: str) -> bool:
+    try:
+        check_path(path)
+    except InvalidInputError:
+        return False
+    return True

@@ -1,0 +1,107 @@
+"""The number of vacuum: no file goes that a commit may still bring, by no clock.
+
+What a commit brings was written before, so "no version shows it" is not enough to delete a
+file. `commits._floor` has the rule and why it holds; here are vacuum's steps:
+
+| step                                             | left behind by a crash                   |
+|--------------------------------------------------|------------------------------------------|
+| 1 put a list of everything that no version shows | a list that no version names             |
+| 2 raise the number, naming the list: one commit  | a raised number; the next vacuum goes on |
+| 3 read every version once more                   | the same                                 |
+| 4 delete what the list before names and still no | the rest; the next list has it           |
+|   version shows                                  |                                          |
+
+Step 2 is the decision. Two vacuums at the same time both put lists; one raises the number, the
+other one goes on with the number that it finds. A list is never changed; one that is lost or
+damaged deletes nothing. The list is of all ages and kinds, whatever vacuum was asked for: that
+a file is not on it says that it came later, or that `rescue` may bring it back.
+
+The number rises at most once per grace period, by the store's own stamp of the last list. If
+that stamp is wrong, work is refused too early; none is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from holdfast.commits._versions import Edit
+from holdfast.errors import CommitUnknownError, ConflictError, CorruptError, NotFoundError
+from holdfast.formats import BUILDS_FOLDER, INDICES_FOLDER
+from holdfast.formats._manifest import Head
+from holdfast.formats._transaction import DATA_FOLDER, DELETIONS_FOLDER, TRANSACTIONS_FOLDER
+from holdfast.formats._txn_file import TXNS_FOLDER
+from holdfast.formats._vacuum_mark import VacuumMark, decode_list, encode_list, read_mark
+from holdfast.upkeep._leftovers import Ground
+from holdfast.upkeep._vacuum_files import rescuable
+
+log = logging.getLogger("holdfast.upkeep")
+
+NUMBERED = (
+    DATA_FOLDER,
+    DELETIONS_FOLDER,
+    TRANSACTIONS_FOLDER,
+    TXNS_FOLDER,
+    INDICES_FOLDER,
+    BUILDS_FOLDER,
+)
+"""The folders of files that commits bring."""
+
+Touch = Callable[[Edit], object]
+"""Makes a version that changes nothing but what an edit does; see `Committer.touch`."""
+
+
+class _OvertakenError(ConflictError):
+    """Another vacuum raised the number meanwhile."""
+
+
+def is_numbered(path: str) -> bool:
+    """Tell whether an object is one that a commit may bring."""
+    return path.startswith(tuple(f"{folder}/" for folder in NUMBERED))
+
+
+def may_rise(ground: Ground) -> bool:
+    """Tell whether the number may rise: the last list is as old as the grace period, or lost."""
+    info = ground.objects.get(ground.mark.listed or "")
+    return info is None or ground.is_old(info)
+
+
+def read_due(ground: Ground, mark: VacuumMark, *, rising: bool = False) -> frozenset[str]:
+    """Return what may be deleted at a mark, or once its number has risen.
+
+    Raises:
+        UnavailableError, PermissionDeniedError: the store did not tell.
+    """
+    path = mark.listed if rising else mark.due
+    if path is None:
+        return frozenset()
+    try:
+        return decode_list(path, ground.store.get(path))
+    except (NotFoundError, CorruptError) as error:
+        log.warning("nothing goes by a list of vacuum that cannot be read: %s", error)
+        return frozenset()
+
+
+def raise_number(ground: Ground, touch: Touch) -> None:
+    """List what no version shows, and raise the number, unless somebody else did so.
+
+    Whether it was raised, and by whom, the newest version tells: read it afterwards.
+
+    Raises:
+        HoldfastError: a store did not do its part; nothing was deleted.
+    """
+    mark = ground.mark
+    unshown = {p: i for p, i in ground.objects.items() if is_numbered(p) and not ground.is_shown(p)}
+    kept = rescuable(ground, unshown.values())  # they stay, so they may be committed any time
+    path, body = encode_list(mark.number + 1, unshown.keys() - kept)
+    ground.store.put(path, body)
+
+    def edit(manifest: bytes) -> bytes:
+        head = Head(manifest)
+        if read_mark(head.config) != mark:
+            raise _OvertakenError("another vacuum raised the number meanwhile")
+        return head.with_config(mark.next(head.version, path).entry)
+
+    with suppress(ConflictError, CommitUnknownError):
+        touch(edit)

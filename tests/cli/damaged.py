@@ -1,0 +1,310 @@
+"""One table of damages: what each does to a table, and what the commands say of it."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+
+import holdfast
+from holdfast.formats import version_name
+from holdfast.formats._wal_names import entry_name
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": list(ids), "text": [f"word {n}" for n in ids]}, schema=SCHEMA)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A table with all that a table has: versions, deletions, an index, SSTables, a log."""
+
+    uri: str
+    shard: str
+    newest: int
+    position: int
+
+    def file(self, path: str) -> Path:
+        return Path(self.uri, path)
+
+    @property
+    def sstable(self) -> Path:
+        return next(Path(self.uri, "_mem_wal", self.shard).glob("*_gen_*"))
+
+
+def make_sample(folder: Path, commit_store: str | None) -> Sample:
+    uri = str(folder / "t.lance")
+    table = holdfast.create_table(uri, SCHEMA, commit_store=commit_store, primary_key=["id"])
+    table.append(rows(*range(40)), txn="first")
+    table.append(rows(*range(40, 60)), txn="second")
+    dataset = table.dataset()
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.delete("id = 3")
+    with table.claim_writer("unsharded") as writer:
+        writer.put(rows(100, 101))
+    (shard,) = table.shards()
+    table.flush_log(shard)
+    with table.claim_appender(shard) as appender:
+        batches = [rows(number).to_batches()[0] for number in (102, 103, 104)]
+        position = [appender.append(batch).position for batch in batches][1]
+    newest = int(table.dataset().version)
+    table.close()
+    return Sample(uri=uri, shard=shard, newest=newest, position=position)
+
+
+def saved(uri: str) -> dict[str, bytes]:
+    """Return every file; what SQLite keeps beside its file only while it is open is left out."""
+    found = (path for path in Path(uri).rglob("*") if path.is_file())
+    return {str(p): p.read_bytes() for p in found if not p.name.endswith(("-wal", "-shm"))}
+
+
+def put_back(uri: str, files: dict[str, bytes]) -> None:
+    """Undo every change; files that are there keep their identity."""
+    for name in set(saved(uri)) - set(files):
+        Path(name).unlink()
+    for end in ("-wal", "-shm"):
+        Path(uri, f"_holdfast/commits.db{end}").unlink(missing_ok=True)
+    for name, body in files.items():
+        path = Path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or path.read_bytes() != body:
+            path.write_bytes(body)
+
+
+@contextmanager
+def damaged(sample: Sample, damage: Callable[[Sample], object]) -> Iterator[dict[str, bytes]]:
+    before = saved(sample.uri)
+    damage(sample)
+    try:
+        yield saved(sample.uri)
+    finally:
+        put_back(sample.uri, before)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:40])
+
+
+def set_commit_store_back(sample: Sample) -> None:
+    with sqlite3.connect(sample.file("_holdfast/commits.db")) as connection:
+        connection.execute(
+            "DELETE FROM holdfast_records WHERE series LIKE '%/versions' AND number >= ?",
+            (sample.newest,),
+        )
+    connection.close()
+
+
+def write_foreign(sample: Sample) -> None:
+    lance.write_dataset(rows(900), sample.uri, mode="append")
+
+
+def damage_tag(sample: Sample) -> None:
+    sample.file("_refs/tags").mkdir(parents=True, exist_ok=True)
+    sample.file("_refs/tags/x.json").write_text("{")
+
+
+def remove_first(sample: Sample, folder: str, pattern: str = "*") -> None:
+    victim = min(Path(sample.uri, folder).glob(pattern))
+    shutil.rmtree(victim) if victim.is_dir() else victim.unlink()
+
+
+EVERY = ("status", "history", "shard ls", "shard stats", "wal ls", "vacuum", "maintain", "index ls")
+VERSIONS = ("status", "history", "vacuum", "maintain", "index ls")
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What is done to a table, on which tables, and what is said of it.
+
+    `finds` is the kind of what doctor finds, None for nothing; `exits` has the commands that end
+    with another code than 0, besides doctor. `heals` says that a decided object is put back by
+    whoever opens the table to read it, as every reader with the right to write does.
+    """
+
+    do: Callable[[Sample], object]
+    finds: str | None
+    says: str = ""
+    exits: Mapping[str, int] = field(default_factory=dict)
+    on: tuple[str, ...] = ("condition", "sqlite")
+    heals: bool = False
+
+
+def _all(code: int, verbs: Iterable[str] = EVERY) -> dict[str, int]:
+    return dict.fromkeys(verbs, code)
+
+
+def _version(sample: Sample, version: int) -> Path:
+    return sample.file(version_name(version).path)
+
+
+def _entry(sample: Sample) -> Path:
+    return sample.file(entry_name(sample.shard, sample.position).path)
+
+
+def _shard_manifests(sample: Sample) -> list[Path]:
+    folder = sample.file(f"_mem_wal/{sample.shard}/manifest")
+    return sorted(folder.glob("*.binpb"), key=lambda path: int(path.stem[::-1], 2))
+
+
+def _gone(sample: Sample) -> Path:
+    return sample.file("_holdfast/commits.db")
+
+
+DAMAGES: Mapping[str, Damage] = {
+    "nothing": Damage(lambda _: None, None),
+    "the newest manifest is truncated": Damage(
+        lambda s: truncate(_version(s, s.newest)),
+        "unreadable_object",
+        "newest manifest cannot be read",
+        _all(8, VERSIONS),
+    ),
+    "an old manifest is truncated": Damage(
+        lambda s: truncate(_version(s, 2)),
+        "unreadable_object",
+        "cannot be read",
+        _all(8, ("history", "vacuum", "maintain")),
+    ),
+    "all manifests are gone": Damage(
+        lambda s: shutil.rmtree(s.file("_versions")),
+        "missing_file",
+        "no version",
+        _all(3, VERSIONS),
+        on=("condition",),
+    ),
+    "all manifests are gone, the records hold them": Damage(
+        lambda s: shutil.rmtree(s.file("_versions")),
+        "unfinished_decision",
+        "not in place",
+        on=("sqlite",),
+        heals=True,
+    ),
+    "a data file is gone": Damage(
+        lambda s: remove_first(s, "data"), "missing_file", "shows a file"
+    ),
+    "a deletion file is gone": Damage(
+        lambda s: remove_first(s, "_deletions"), "missing_file", "shows a file"
+    ),
+    "a file of an index is gone": Damage(
+        lambda s: remove_first(s, "_indices", "*/page_data.lance"), "missing_file", "an index"
+    ),
+    "an index is gone": Damage(
+        lambda s: remove_first(s, "_indices"), "missing_file", "an index", {"maintain": 1}
+    ),
+    "the pin is damaged": Damage(
+        lambda s: s.file("_holdfast/pin.json").write_text("{"),
+        "pin_problem",
+        "pin cannot be read",
+        _all(8),
+    ),
+    "the commit store is gone": Damage(
+        lambda s: _gone(s).unlink(),
+        "commit_store_problem",
+        "is gone",
+        _all(3),
+        on=("sqlite",),
+    ),
+    "the commit store is damaged": Damage(
+        lambda s: _gone(s).write_bytes(b"nonsense" * 1000),
+        "commit_store_problem",
+        "damaged",
+        _all(8),
+        on=("sqlite",),
+    ),
+    "the commit store is empty": Damage(
+        lambda s: _gone(s).write_bytes(b""),
+        "commit_store_problem",
+        "no commit store",
+        _all(3),
+        on=("sqlite",),
+    ),
+    "the commit store was set back": Damage(
+        set_commit_store_back,
+        "commit_store_regressed",
+        "forgot version",
+        _all(8, ("maintain", "index ls")),
+        on=("sqlite",),
+    ),
+    "a stock writer was here": Damage(
+        write_foreign,
+        "foreign_version",
+        "past Holdfast",
+        _all(8, ("maintain", "index ls")),
+        on=("sqlite",),
+    ),
+    "a log entry is gone": Damage(
+        lambda s: _entry(s).unlink(),
+        "log_problem",
+        "is missing",
+        _all(8, ("shard stats", "wal ls")),
+        on=("condition",),
+    ),
+    "a log entry is gone, its record holds it": Damage(
+        lambda s: _entry(s).unlink(),
+        "unfinished_decision",
+        "log entries",
+        on=("sqlite",),
+        heals=True,
+    ),
+    "a log entry is truncated": Damage(
+        lambda s: truncate(_entry(s)),
+        "log_problem",
+        "is damaged",
+        _all(8, ("shard stats", "wal ls")),
+    ),
+    "a shard manifest is truncated": Damage(
+        lambda s: truncate(_shard_manifests(s)[-1]),
+        "shard_problem",
+        "cannot be read",
+        _all(8, ("shard ls", "shard stats", "vacuum", "maintain")),
+        on=("condition",),
+    ),
+    "a decided shard manifest is truncated": Damage(
+        lambda s: truncate(_shard_manifests(s)[-1]),
+        "foreign_version",
+        "cannot be read",
+        _all(8, ("shard ls", "shard stats", "vacuum", "maintain")),
+        on=("sqlite",),
+    ),
+    "the shard manifests are gone": Damage(
+        lambda s: shutil.rmtree(_shard_manifests(s)[0].parent),
+        "shard_problem",
+        "has no manifest",
+        on=("condition",),
+    ),
+    "the shard manifests are gone, the records hold them": Damage(
+        lambda s: shutil.rmtree(_shard_manifests(s)[0].parent),
+        "unfinished_decision",
+        "newest manifest",
+        on=("sqlite",),
+        heals=True,
+    ),
+    "an SSTable is gone": Damage(
+        lambda s: shutil.rmtree(s.sstable), "missing_file", "generation 1"
+    ),
+    "an SSTable lacks its data": Damage(
+        lambda s: remove_first(s, f"_mem_wal/{s.shard}", "*_gen_*/data/*"),
+        "missing_file",
+        "generation 1",
+    ),
+    "an SSTable lacks its bloom filter": Damage(
+        lambda s: remove_first(s, f"_mem_wal/{s.shard}", "*_gen_*/bloom_filter.bin"),
+        "missing_file",
+        "generation 1",
+    ),
+    "a tag is damaged": Damage(
+        damage_tag,
+        "unreadable_object",
+        "a tag or branch",
+    ),
+    "there are unknown files": Damage(
+        lambda s: s.file("notes.txt").write_text("hello"), "stray_objects", "no table has"
+    ),
+}

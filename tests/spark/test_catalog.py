@@ -1,0 +1,358 @@
+"""Tables by name in Spark SQL, and queries that read only what they need."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
+
+import holdfast
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def name() -> str:
+    """Return a name that no other test has."""
+    return f"t{next(_numbers)}"
+
+
+@pytest.fixture
+def made(spark: SparkSession, name: str) -> str:
+    """Return the name of a table with ten rows."""
+    spark.sql(f"CREATE TABLE lake.{name} (id BIGINT, k INT, word STRING) USING holdfast")
+    spark.sql(
+        f"INSERT INTO lake.{name} SELECT id, cast(id % 3 AS INT), concat('w', id) FROM range(10)"
+    )
+    return f"lake.{name}"
+
+
+def rows(spark: SparkSession, query: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in spark.sql(query).collect())
+
+
+def plan_of(frame: DataFrame) -> str:
+    java: Any = frame._jdf
+    return str(java.queryExecution().executedPlan().toString())
+
+
+@pytest.mark.requirement("S2")
+def test_a_table_is_created_filled_read_and_dropped_by_name(
+    spark: SparkSession, name: str, catalog_root: Path
+) -> None:
+    table = f"lake.{name}"
+    spark.sql(
+        f"CREATE TABLE {table} (id BIGINT, word STRING, v ARRAY<FLOAT>) USING holdfast "
+        "TBLPROPERTIES ('primaryKey' = 'id', 'vectorColumns' = 'v:2')"
+    )
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
+        spark.sql(f"CREATE TABLE {table} (id BIGINT)")
+    spark.sql(f"CREATE TABLE IF NOT EXISTS {table} (id BIGINT)")
+    spark.sql(f"INSERT INTO {table} VALUES (1, 'one', array(1f, 2f)), (2, 'two', array(0f, 0f))")
+    spark.sql(f"INSERT INTO {table} BY NAME SELECT array(5f, 6f) v, 'three' AS word, 3L AS id")
+    spark.range(4, 5).selectExpr("id", "'four' word", "array(3f, 4f) v").writeTo(table).append()
+
+    assert rows(spark, f"SELECT id, word FROM {table}") == [
+        (1, "one"), (2, "two"), (3, "three"), (4, "four"),
+    ]  # fmt: skip
+    stock = lance.dataset(str(catalog_root / f"{name}.lance"))
+    assert stock.count_rows() == 4
+    assert stock.schema.field("v").type == pa.list_(pa.float32(), 2)
+    assert spark.catalog.tableExists(table)
+    assert name in [row.tableName for row in spark.sql("SHOW TABLES IN lake").collect()]
+    made_again = spark.sql(f"SHOW CREATE TABLE {table}").collect()[0][0]
+    spark.sql(f"DROP TABLE {table}")
+    assert not [path for path in (catalog_root / f"{name}.lance").rglob("*") if path.is_file()]
+    assert not spark.catalog.tableExists(table)
+    spark.sql(made_again)
+    assert (
+        spark.table(table).schema.simpleString() == "struct<id:bigint,word:string,v:array<float>>"
+    )
+
+
+def test_a_statement_that_is_repeated_under_its_txn_is_applied_once(
+    spark: SparkSession, made: str
+) -> None:
+    for _ in range(2):
+        more = spark.range(10, 12).selectExpr("id", "cast(0 AS INT) k", "'more' word")
+        more.writeTo(made).option("txnAppId", "job").option("txnVersion", "7").append()
+    assert spark.table(made).count() == 12
+
+
+@pytest.mark.requirement("S2")
+def test_overwrite_truncate_delete_and_time_travel(spark: SparkSession, made: str) -> None:
+    spark.sql(f"DELETE FROM {made} WHERE id < 3 OR word = 'w9'")
+    assert spark.table(made).count() == 6
+    spark.sql(f"INSERT OVERWRITE {made} VALUES (7L, 1, 'new')")
+    assert rows(spark, f"SELECT * FROM {made}") == [(7, 1, "new")]
+    spark.sql(f"TRUNCATE TABLE {made}")
+    assert spark.table(made).count() == 0
+    counts = [
+        spark.sql(f"SELECT count(*) FROM {made} VERSION AS OF {version}").collect()[0][0]
+        for version in (1, 2, 3, 4, 5)
+    ]
+    assert counts == [0, 10, 6, 1, 0]
+    moment = spark.sql(f"SELECT max(time) FROM {made}.history WHERE version = 2").collect()[0][0]
+    found = spark.sql(f"SELECT count(*) FROM {made} TIMESTAMP AS OF '{moment}'").collect()[0][0]
+    assert found == 10
+    with pytest.raises(PySparkException, match="NotFoundError"):
+        spark.sql(f"SELECT * FROM {made} VERSION AS OF 99").collect()
+
+
+def test_a_delete_that_lance_would_read_otherwise_is_refused(
+    spark: SparkSession, made: str
+) -> None:
+    with pytest.raises(AnalysisException, match=r"(?i)delete"):
+        spark.sql(f"DELETE FROM {made} WHERE length(word) > 1")
+    assert spark.table(made).count() == 10
+
+
+@pytest.mark.requirement("S2")
+def test_columns_and_properties_are_altered(spark: SparkSession, made: str) -> None:
+    spark.sql(f"ALTER TABLE {made} ADD COLUMN price DOUBLE")
+    spark.sql(f"ALTER TABLE {made} RENAME COLUMN word TO `a word`")
+    spark.sql(f"ALTER TABLE {made} DROP COLUMN k")
+    spark.sql(f"ALTER TABLE {made} SET TBLPROPERTIES ('team' = 'harbour')")
+    assert spark.table(made).columns == ["id", "a word", "price"]
+    assert rows(spark, f"SELECT `a word`, price FROM {made} WHERE id = 4") == [("w4", None)]
+    shown = {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {made}").collect()}
+    assert shown["team"] == "harbour"
+    spark.sql(f"ALTER TABLE {made} UNSET TBLPROPERTIES ('team')")
+    for statement in (
+        "SET TBLPROPERTIES ('holdfast.txn.recent' = 'x')",
+        "ALTER COLUMN id TYPE STRING",
+        "ADD COLUMN ID BIGINT",
+    ):
+        with pytest.raises(PySparkException):
+            spark.sql(f"ALTER TABLE {made} {statement}")
+
+
+def test_namespaces(spark: SparkSession, name: str) -> None:
+    spark.sql(f"CREATE NAMESPACE lake.{name}")
+    with pytest.raises(AnalysisException, match="ALREADY_EXISTS"):
+        spark.sql(f"CREATE NAMESPACE lake.{name}")
+    spark.sql(f"CREATE TABLE lake.{name}.history (a INT)")
+    spark.sql(f"INSERT INTO lake.{name}.history VALUES (1)")
+    assert rows(spark, f"SELECT * FROM lake.{name}.history") == [(1,)]  # a real table comes first
+    assert (name,) in rows(spark, "SHOW NAMESPACES IN lake")
+    assert [row.tableName for row in spark.sql(f"SHOW TABLES IN lake.{name}").collect()] == [
+        "history"
+    ]
+    with pytest.raises(AnalysisException, match="NOT_EMPTY"):
+        spark.sql(f"DROP NAMESPACE lake.{name}")
+    spark.sql(f"DROP TABLE lake.{name}.history")
+    spark.sql(f"DROP NAMESPACE lake.{name}")
+    assert (name,) not in rows(spark, "SHOW NAMESPACES IN lake")
+
+
+def test_tables_about_a_table(spark: SparkSession, made: str, catalog_root: Path) -> None:
+    history = rows(spark, f"SELECT version, operation, rows FROM {made}.history")
+    assert history == [(1, "Overwrite", 0), (2, "Append", 10)]
+    files = spark.sql(f"SELECT sum(rows), count(path) FROM {made}.files").collect()[0]
+    assert files[0] == 10 and files[1] >= 1
+    assert rows(spark, f"SELECT * FROM {made}.indexes") == []
+    table = holdfast.open_table(catalog_root / f"{made.removeprefix('lake.')}.lance")
+    table.claim_appender("6f1f2b8e-6a3c-4c86-9d6b-0d4c8a3f5a11").close()
+    assert rows(spark, f"SELECT shard, epoch FROM {made}.shards") == [
+        ("6f1f2b8e-6a3c-4c86-9d6b-0d4c8a3f5a11", 1)
+    ]
+    with pytest.raises(PySparkException):
+        spark.sql(f"INSERT INTO {made}.history SELECT * FROM {made}.history")
+
+
+@pytest.mark.requirement("S1")
+def test_a_query_reads_only_the_columns_and_rows_it_needs(spark: SparkSession, made: str) -> None:
+    plan = plan_of(spark.sql(f"SELECT word FROM {made} WHERE id = 5 AND length(word) > 1"))
+    assert "columns: [id, word]" in plan
+    assert "filter: " in plan and "`id` = 5" in plan
+    assert "length" in plan.split("BatchScan")[0]  # left to Spark
+    assert rows(spark, f"SELECT word FROM {made} WHERE id = 5") == [("w5",)]
+    frame = spark.table(made)
+    assert (frame.where("id < 5").count(), frame.where("id < 7").count(), frame.count()) == (
+        5,
+        7,
+        10,
+    )
+
+
+@pytest.mark.requirement("S1")
+def test_a_count_comes_from_metadata_unless_rows_wait_in_a_log(
+    spark: SparkSession, name: str, catalog_root: Path
+) -> None:
+    spark.sql(f"CREATE TABLE lake.{name} (id BIGINT, w STRING) TBLPROPERTIES ('primaryKey' = 'id')")
+    spark.sql(f"INSERT INTO lake.{name} VALUES (1, 'a'), (2, 'b')")
+    counting = f"SELECT count(*) FROM lake.{name}"
+    assert "LocalTableScan" in plan_of(spark.sql(counting))
+    assert rows(spark, counting) == [(2,)]
+    table = holdfast.open_table(catalog_root / f"{name}.lance")
+    with table.claim_writer("unsharded") as writer:
+        writer.put([{"id": 2, "w": "newer"}, {"id": 3, "w": "c"}])
+        assert "LocalTableScan" not in plan_of(spark.sql(counting))
+        assert rows(spark, counting) == [(3,)]
+        assert rows(spark, f"SELECT w FROM lake.{name} WHERE id = 2") == [("newer",)]
+        spark.sql(f"DELETE FROM lake.{name} WHERE w IN ('newer', 'b')")  # merges what waits
+        assert rows(spark, f"SELECT id FROM lake.{name}") == [(1,), (3,)]
+    assert spark.sql(f"SELECT w FROM lake.{name} LIMIT 1").count() == 1
+
+
+ODD = [
+    (1, -0.0, -0.0, "it's", "2026-01-01", "2026-01-01 00:00:00.000001", True),
+    (2, 0.0, 0.0, "%", "1582-10-04", "1969-12-31 23:59:59.999999", False),
+    (3, float("nan"), float("nan"), "", "0001-01-01", "1700-01-01 00:00:00", None),
+    (-(2**63), 0.1, 0.1, "Straße", "9999-12-31", "2300-01-01 00:00:00", True),
+    (2**63 - 1, float("inf"), float("-inf"), "a\nb", None, None, False),
+    (None, None, None, None, "1970-01-01", "1970-01-01 00:00:00", None),
+    (4, -1.5, 1e300, "IT'S", "2026-01-02", "2026-06-01 12:00:00", True),
+]
+
+ATOMS = [
+    "a = 1", "a > 1", "a >= 4", "a < 0", "a <= -9223372036854775808", "a <> 2", "a <=> 3",
+    "a <=> NULL", "a IN (1, 4, 99)", "a IN (1, NULL)", "a IS NULL", "f = 0", "f = -0.0", "f > -2",
+    "f < 0.2", "f <= 0", "f = cast(0.1 AS FLOAT)", "d = 0.1", "d > 0", "d >= double('NaN')",
+    "d < double('inf')", "s = 'it''s'", "s > 'a'", "s LIKE 'it%'", "s LIKE '%s'", "s = ''",
+    "s IN ('%', 'Straße')", "t = date'2026-01-01'", "t < date'1970-01-01'", "t > date'9000-01-01'",
+    "u = timestamp'2026-01-01 00:00:00.000001'", "u < timestamp'1970-01-01 00:00:00'",
+    "u > timestamp'2250-01-01 00:00:00'", "b", "NOT b", "b <=> NULL", "b = false", "n.x = 1",
+    "`o t` = 2", "upper(s) = 'IT''S'", "a % 5 = 1",
+    "NOT (a = 1 AND upper(s) = 'X')", "NOT (f < 0.2)", "NOT (a <=> 3)",
+]  # fmt: skip
+
+
+def conditions() -> Iterator[str]:
+    """Yield conditions: each alone, negated, and pairs of neighbours joined both ways."""
+    yield from ATOMS
+    yield from (f"NOT ({one})" for one in ATOMS)
+    pairs = list(zip(ATOMS, ATOMS[7:] + ATOMS[:7], strict=True))
+    yield from (f"({one}) AND NOT ({other})" for one, other in pairs)
+    yield from (f"NOT (({one}) AND ({other}))" for one, other in pairs[::2])
+    yield from (f"({one}) OR ({other})" for one, other in pairs[1::2])
+
+
+@pytest.mark.requirement("S1")
+def test_a_condition_that_is_pushed_down_drops_no_row_that_spark_keeps(
+    spark: SparkSession, name: str, catalog_root: Path
+) -> None:
+    """Zeros and NaN with signs, nulls, the ends of every type, names with dots."""
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        columns = "a BIGINT, f FLOAT, d DOUBLE, s STRING, t STRING, u STRING, b BOOLEAN"
+        frame = spark.createDataFrame([(*row,) for row in ODD], columns).selectExpr(
+            "a", "f", "d", "s", "cast(t AS DATE) t", "cast(u AS TIMESTAMP) u", "b",
+            "named_struct('x', cast(a % 2 AS INT)) n", "cast(a % 3 AS INT) `o t`",
+        )  # fmt: skip
+        frame.writeTo(f"lake.{name}").create()
+        stored = spark.read.format("holdfast").load(str(catalog_root / f"{name}.lance"))
+        plain = spark.createDataFrame(stored.collect(), stored.schema)  # nobody prunes in it
+        pushed = spark.table(f"lake.{name}")
+        wanted, found = [], []
+        for number, condition in enumerate(conditions()):
+            wanted.append(plain.where(condition).selectExpr(f"{number} q", "a", "s"))
+            if number < len(ATOMS) or number % 6 == 0:  # a scan each: enough for one run
+                found.append((number, pushed.where(condition).selectExpr(f"{number} q", "a", "s")))
+        for batch in range(0, len(found), 12):
+            part = found[batch : batch + 12]
+            expected = [wanted[number] for number, _ in part]
+            assert collected([frame for _, frame in part]) == collected(expected)
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+
+
+def collected(frames: list[DataFrame]) -> list[str]:
+    together = frames[0]
+    for frame in frames[1:]:
+        together = together.unionAll(frame)
+    return sorted(str(tuple(row)) for row in together.collect())
+
+
+@pytest.mark.requirement("S2")
+def test_create_table_as_select_shows_all_rows_or_no_table(
+    spark: SparkSession, name: str, catalog_root: Path
+) -> None:
+    with pytest.raises(PySparkException):
+        spark.sql(f"CREATE TABLE lake.{name} AS SELECT id, raise_error('no') e FROM range(9)")
+    assert not spark.catalog.tableExists(f"lake.{name}")
+    spark.sql(
+        f"CREATE TABLE lake.{name} TBLPROPERTIES ('primaryKey' = 'id') "
+        "AS SELECT id, 'x' w FROM range(9)"
+    )
+    assert spark.table(f"lake.{name}").count() == 9
+    history = holdfast.open_table(catalog_root / f"{name}.lance").history()
+    assert [(one.version, one.rows) for one in history] == [(1, 9)]  # one commit
+    with pytest.raises(AnalysisException, match="ALREADY_EXISTS"):
+        spark.sql(f"CREATE TABLE lake.{name} AS SELECT 1 a")
+    spark.sql(f"CREATE OR REPLACE TABLE lake.{name} AS SELECT id, id * 2 AS twice FROM range(3)")
+    assert rows(spark, f"SELECT * FROM lake.{name}") == [(0, 0), (1, 2), (2, 4)]
+    assert spark.sql(f"SELECT count(*) FROM lake.{name} VERSION AS OF 1").collect()[0][0] == 9
+    with pytest.raises(PySparkException):
+        spark.sql(
+            f"CREATE OR REPLACE TABLE lake.{name} AS SELECT raise_error('no') e FROM range(2)"
+        )
+    assert spark.table(f"lake.{name}").count() == 3
+
+
+@pytest.mark.requirement("S2")
+def test_a_stream_from_one_table_by_name_into_another(
+    spark: SparkSession, made: str, tmp_path: Path
+) -> None:
+    target = f"{made}_copy"
+    spark.sql(f"CREATE TABLE {target} (id BIGINT, word STRING)")
+    for _ in range(2):
+        query = (
+            spark.readStream.table(made)
+            .select("id", "word")
+            .writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .toTable(target)
+        )
+        query.awaitTermination(240)
+        spark.sql(f"INSERT INTO {made} VALUES (99, 0, 'late')")
+    assert spark.table(target).count() == 11
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("CREATE TABLE lake.bad (a INT) USING parquet", "USING holdfast"),
+        ("CREATE TABLE lake.bad (a INT) PARTITIONED BY (a)", "no partitions"),
+        ("CREATE TABLE lake.bad (a INT) TBLPROPERTIES ('primarykey2' = 'a')", "primaryKey"),
+        ("CREATE TABLE lake.bad (a INT) LOCATION '/elsewhere'", "leave LOCATION out"),
+        ("CREATE TABLE lake.bad (a INT) TBLPROPERTIES ('primaryKey' = 'b')", "b"),
+        ("CREATE TABLE lake.`../bad` (a INT)", "name"),
+        ("CREATE TABLE lake.bad (`a.b` INT)", "dot in its name"),
+    ],
+)
+def test_a_statement_that_cannot_be_kept_is_refused(
+    spark: SparkSession, catalog_root: Path, statement: str, words: str
+) -> None:
+    with pytest.raises(PySparkException, match=words):
+        spark.sql(statement)
+    assert not list(catalog_root.glob("**/bad*"))
+
+
+def test_a_table_is_dropped_only_where_the_catalog_allows_it(
+    spark: SparkSession, made: str
+) -> None:
+    kept = made.replace("lake.", "kept.")
+    with pytest.raises(IllegalArgumentException, match="allowDrop"):
+        spark.sql(f"DROP TABLE {kept}")
+    assert spark.table(kept).count() == 10
+
+
+def test_a_table_that_is_joined_with_itself_is_read_at_one_version(
+    spark: SparkSession, made: str, catalog_root: Path
+) -> None:
+    frame = spark.table(made)
+    table = holdfast.open_table(catalog_root / f"{made.removeprefix('lake.')}.lance")
+    table.append([{"id": 50, "k": 0, "word": "late"}])
+    joined = frame.alias("l").join(frame.alias("r"), "id")
+    assert joined.count() in {10, 11}  # of one version, whichever
+    assert rows(spark, f"SELECT count(*) FROM {made} l JOIN {made} r ON l.id = r.id") == [(11,)]

@@ -1,0 +1,156 @@
+"""Tables on Tencent COS and Alibaba OSS, on a bucket whose conditions are ignored.
+
+The store is a fake that Lance's and our own real client talk to; see `FakeCloud`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import Future
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+import holdfast
+import servers
+from commits import table_worker
+from commits.table_worker import Place, rows, set_up, spawned
+from holdfast.errors import FencedError
+from holdfast.shard import ShardWriterConfig
+from holdfast.testing import FakeCloud
+from holdfast.upkeep import doctor
+
+WORKERS = 5
+APPENDS = 10
+JOB = Path(__file__).with_name("spark_job.py")
+
+pytestmark = [pytest.mark.requirement("C1", "C2", "C6"), pytest.mark.timeout(600)]
+
+
+def make_place(vendor: str, cloud: FakeCloud, database: servers.Server) -> Place:
+    cloud.enable_versioning("lake")
+    return Place(
+        uri=f"{vendor}://lake/{vendor}-events",
+        options=cloud.storage_options(vendor),
+        commit_store=set_up(database.url),
+    )
+
+
+def shown(place: Place) -> Counter[int]:
+    """Return how often every id is in the table, by stock pylance."""
+    dataset = lance.dataset(place.uri, storage_options=place.options)
+    return Counter(dataset.to_table(columns=["id"])["id"].to_pylist())
+
+
+def by_log(table: holdfast.Table) -> list[int]:
+    """Write through the log: puts, a takeover, flushes, merges, vacuum; return what is there."""
+    config = ShardWriterConfig(max_memtable_rows=8)
+    first = table.claim_writer("unsharded", config=config)
+    for key in range(500, 520):
+        first.put(rows(key))
+    first.flush()
+    second = table.claim_writer("unsharded", config=config)
+    with pytest.raises(FencedError):
+        first.put(rows(99_999))
+    first.abort()
+    table.compact_lsm()
+    for key in range(520, 530):
+        second.put(rows(key))
+    second.delete([510])
+    table.vacuum(confirm=True)
+    second.close()
+    table.compact_lsm()
+    table.vacuum(confirm=True)
+    return [key for key in range(500, 530) if key != 510]
+
+
+def test_nothing_is_lost_on_cos(
+    fake_cloud: FakeCloud, postgres: servers.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = make_place("cos", fake_cloud, postgres)
+    monkeypatch.setenv("HOLDFAST_COMMIT_STORE_URL", str(place.commit_store))
+    table = place.create(primary_key=["id"])
+    with spawned(WORKERS) as pool:
+        work: list[Future[tuple[list[int], list[str]]]] = [
+            pool.submit(
+                table_worker.append_each,
+                place,
+                range(worker * APPENDS, (worker + 1) * APPENDS),
+            )
+            for worker in range(WORKERS)
+        ]
+        logged = by_log(table)
+        done = [each.result() for each in work]
+    assert [errors for _, errors in done] == [[]] * WORKERS
+    expected = {number for numbers, _ in done for number in numbers} | set(logged)
+    assert len(expected) == WORKERS * APPENDS + len(logged)
+    assert shown(place) == dict.fromkeys(expected, 1)
+
+    table.create_index("text", tasks=2)
+    assert table.search("text", "505")["id"].to_pylist() == [505]
+
+    expected |= set(range(1000, 1100))
+    assert run_spark(place)["count"] == len(expected)
+    assert shown(place) == dict.fromkeys(expected, 1)
+    table.vacuum(confirm=True)
+    assert shown(place) == dict.fromkeys(expected, 1)
+    assert doctor(place.uri, place.options).findings == ()
+    table.close()
+
+
+def test_nothing_is_lost_on_oss(fake_cloud: FakeCloud, postgres: servers.Server) -> None:
+    place = make_place("oss", fake_cloud, postgres)
+    table = place.create(primary_key=["id"])
+    logged = by_log(table)
+    with spawned(2) as pool:
+        work = [
+            pool.submit(table_worker.append_each, place, range(w * 5, w * 5 + 5)) for w in (0, 1)
+        ]
+        assert [each.result()[1] for each in work] == [[], []]
+    table.create_index("text", tasks=2)
+    expected = {*logged, *range(10)}
+    assert shown(place) == dict.fromkeys(expected, 1)
+    assert table.search("text", "505")["id"].to_pylist() == [505]
+    table.close()
+
+
+def run_spark(place: Place) -> dict[str, int]:
+    ended = subprocess.run(
+        [sys.executable, str(JOB), place.uri],
+        input=json.dumps({f"storage.{key}": value for key, value in place.options.items()}),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return dict(json.loads(ended.stdout.splitlines()[-1]))
+
+
+def test_stock_loses_rows_where_holdfast_does_not(fake_cloud: FakeCloud) -> None:
+    """Lance trusts OSS's condition; on a bucket that was ever versioned it is ignored."""
+    fake_cloud.enable_versioning("lake")
+    options = fake_cloud.storage_options("oss")
+    place = Place(uri="oss://lake/stock", options=options)
+    lance.write_dataset(rows(-1), place.uri, storage_options=options)
+    with spawned(WORKERS) as pool:
+        for start in range(0, 500, 50):  # processes that happen to take turns lose nothing
+            work = [
+                pool.submit(table_worker.write_with_stock, place, range(first, first + 10))
+                for first in range(start, start + 10 * WORKERS, 10)
+            ]
+            acknowledged = {number for each in work for number in each.result()}
+            if acknowledged - set(shown(place)):
+                return
+    pytest.fail("stock appends were not lost: is the fake honest?")
+
+
+def test_stock_refuses_to_write_to_cos(fake_cloud: FakeCloud) -> None:
+    options = fake_cloud.storage_options("cos")
+    with pytest.raises(OSError, match="Default writes to Tencent COS are disabled"):
+        lance.write_dataset(pa.table({"a": [1]}), "cos://lake/cos-stock", storage_options=options)
