@@ -33,6 +33,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     return (yield)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let all tests that share one Spark run in one process, the tests of a file together."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduler(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return tiers.group_of(nodeid.split("::", 1)[0])
+
+    return Scheduler(config, log)
+
+
 def skip_without(reason: str | None) -> None:
     """Skip the test when something is missing; on CI everything must be there."""
     if reason is None:

@@ -40,6 +40,15 @@ _TIER_OF_MODULE = {
 }
 
 
+def group_of(path: str) -> str:
+    """Return what a file of tests must share a process with: itself, or all that share one Spark.
+
+    Java keeps the environment it was started with, so in one process the tests of Spark come
+    first and the pages, which take whatever Spark is there, come after them.
+    """
+    return "spark" if path.startswith("tests/spark/") or path == "tests/test_docs.py" else path
+
+
 def add_markers(items: list[pytest.Item]) -> None:
     """Give every test the markers of its tiers."""
     tiers_of: dict[Path, set[str]] = {}
