@@ -1,7 +1,7 @@
 """An index build on Spark is killed half-way; anybody goes on from there.
 
 The build has four tasks. The driver is killed when the second has finished; a plain Python
-process, without Spark, finishes the build. The stranger compares what the index finds with what
+process, without Spark, finishes the build. The independent reader compares what the index finds with what
 is in the rows.
 """
 

@@ -1,4 +1,4 @@
-"""The ledger: which ids were acknowledged for which table, on disk, for the stranger to check."""
+"""The ledger: which ids were acknowledged for which table, on disk, for the independent reader to check."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-STRANGER = Path(__file__).with_name("stranger.py")
+READER = Path(__file__).with_name("independent_reader.py")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Count:
-    """What the stranger found of one table."""
+    """What the independent reader found of one table."""
 
     name: str
     version: int
@@ -66,10 +66,10 @@ class Ledger:
         return self.file
 
     def count(self, *names: str) -> list[Count]:
-        """Let the stranger count: a fresh process that knows nothing of Holdfast."""
-        command = [sys.executable, str(STRANGER), str(self.write(*names)), "--json"]
+        """Let the independent reader count: a fresh process that knows nothing of Holdfast."""
+        command = [sys.executable, str(READER), str(self.write(*names)), "--json"]
         found = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
         if not found.stdout:
-            raise RuntimeError(f"the stranger could not read the tables:\n{found.stderr}")
+            raise RuntimeError(f"the independent reader could not read the tables:\n{found.stderr}")
         counts = json.loads(found.stdout)
         return [Count(**{**one, "hits": one["hits"] and tuple(one["hits"])}) for one in counts]

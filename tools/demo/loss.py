@@ -54,7 +54,9 @@ def probe_both(honest: FaultyS3Process, ignoring: FaultyS3Process) -> None:
         )
 
 
-def show_loss(ledger: Ledger, server: FaultyS3Process, folder: Path, *, trusting: bool) -> None:
+def show_loss(
+    ledger: Ledger, server: FaultyS3Process, folder: Path, number: int, *, trusting: bool
+) -> None:
     """Lose appends the stock way, bring them back, then lose none.
 
     With `trusting`, Holdfast is made to believe that the server keeps put-if-absent.
@@ -64,7 +66,9 @@ def show_loss(ledger: Ledger, server: FaultyS3Process, folder: Path, *, trusting
     with closing(connect_commit_store(decisions)) as store:
         store.set_up()  # type: ignore[attr-defined]
 
-    chapter(2, f"Loss: {PROCESSES} processes append {APPENDS} rows each on the ignoring server")
+    chapter(
+        number, f"Loss: {PROCESSES} processes append {APPENDS} rows each on the ignoring server"
+    )
     line("the stock way:")
     stock = Job(root="s3://lake/stock", options=options, commit_store=None, stock=True)
     lost = run_workers(ledger, "stock", stock)
@@ -142,7 +146,7 @@ def work(job: Job, worker: int, told: Queue[tuple[str, object]], ready: object) 
 
 
 def run_workers(ledger: Ledger, name: str, job: Job) -> Count:
-    """Create the table, let everybody append, and let the stranger count."""
+    """Create the table, let everybody append, and let the independent reader count."""
     page = ledger.page(name, job.uri, job.options)
     creator = SPAWN.Process(target=write, args=(job, [0], "create"))
     creator.start()

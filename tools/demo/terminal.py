@@ -34,9 +34,9 @@ def bar(done: int, total: int, text: str) -> None:
 
 
 def show_count(found: Count) -> None:
-    """Print what the stranger found."""
+    """Print what the independent reader found."""
     line(
-        f"a stranger finds: acknowledged {found.acknowledged}, present {found.present}, "
+        f"an independent reader finds: acknowledged {found.acknowledged}, present {found.present}, "
         f"lost {found.lost}, doubled {found.doubled}"
     )
 

@@ -1,6 +1,6 @@
-"""The stranger: counts with stock Lance alone what was acknowledged against what is there.
+"""The independent reader: counts with stock Lance alone what was acknowledged against what is there.
 
-    python tools/demo/stranger.py LEDGER.json [--json]
+    python tools/demo/independent_reader.py LEDGER.json [--json]
 
 It imports `lance` and nothing of Holdfast. Exit code 0 when every acknowledged id is in its
 table exactly once.
