@@ -1,7 +1,7 @@
 """The demo: what vanishes on a store that ignores put-if-absent, and what Holdfast keeps.
 
-Ends with the verdict of an independent reader, a fresh process that imports only `lance`: exit code 0
-when every write that Holdfast acknowledged is in its table exactly once.
+Ends with the verdict of an independent reader, a fresh process that imports only `lance`: exit
+code 0 when every write that Holdfast acknowledged is in its table exactly once.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def fresh_folder() -> Path:
 
 
 def verdict(ledger: Ledger, number: int) -> int:
-    """Let the independent reader count all tables; print the end of the story and return the exit code."""
+    """Let the independent reader count all tables; print the end and return the exit code."""
     chapter(number, "Verdict, by an independent reader that imports only lance")
     ours = [name for name in ledger.pages if name != "stock"]
     counts = ledger.count(*ours)

@@ -1,4 +1,4 @@
-"""The independent reader: counts with stock Lance alone what was acknowledged against what is there.
+"""The independent reader: with stock Lance alone, counts what is there of what was promised.
 
     python tools/demo/independent_reader.py LEDGER.json [--json]
 

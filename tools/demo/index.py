@@ -1,8 +1,8 @@
 """An index build on Spark is killed half-way; anybody goes on from there.
 
 The build has four tasks. The driver is killed when the second has finished; a plain Python
-process, without Spark, finishes the build. The independent reader compares what the index finds with what
-is in the rows.
+process, without Spark, finishes the build. The independent reader compares what the index finds
+with what is in the rows.
 """
 
 from __future__ import annotations

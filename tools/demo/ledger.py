@@ -1,4 +1,4 @@
-"""The ledger: which ids were acknowledged for which table, on disk, for the independent reader to check."""
+"""The ledger: which ids were acknowledged for which table, on disk, for the reader to check."""
 
 from __future__ import annotations
 
