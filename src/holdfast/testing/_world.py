@@ -12,7 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from greenlet import GreenletExit, getcurrent, greenlet
+from holdfast.errors import MissingExtraError
+
+try:
+    from greenlet import GreenletExit, getcurrent, greenlet
+except ImportError as error:
+    raise MissingExtraError(
+        "the simulated world needs a package that is not installed: "
+        "pip install 'holdfast[testing]'",
+        package="greenlet",
+    ) from error
 
 from holdfast.errors import (
     AlreadyExistsError,
