@@ -23,6 +23,7 @@ from holdfast.testing import Exploration, Scenario, Violation, explore, wander  
 from index.build_scenarios import DEEPER as INDEX_DEEPER  # noqa: E402
 from model.create_scenarios import creators  # noqa: E402
 from model.decide_scenarios import Setup, conditional, inline, staged  # noqa: E402
+from model.move_scenarios import DEEPER as MOVE_DEEPER  # noqa: E402
 from read.snapshot_scenarios import DEEPER as READ_DEEPER  # noqa: E402
 from wal.log_scenarios import DEEPER as LOG_DEEPER  # noqa: E402
 from wal.log_scenarios import WILD as LOG_WILD  # noqa: E402
@@ -90,6 +91,7 @@ def _rounds(seed: int, until: float) -> Iterator[Exploration]:
         *(shard.scenario() for shard in LOG_DEEPER),
         *(builds.scenario() for builds in INDEX_DEEPER),
         *(reads.scenario() for reads in READ_DEEPER),
+        *(moving.scenario() for moving in MOVE_DEEPER),
         creators(stores=1, faults=1, crashes=1),
         creators(stores=2, faults=1, crashes=1),
     ]

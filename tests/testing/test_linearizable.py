@@ -298,9 +298,10 @@ class MemoryStore:
             )  # fmt: skip
         return found[:limit]
 
-    def boundary(self, series: str) -> int:
+    def boundary(self, series: str, *, retired: bool = False) -> int:
         with self.shared.lock:
-            self._refuse_retired(series)
+            if not retired:
+                self._refuse_retired(series)
             return self.shared.boundaries.get(series, -1)
 
     def collect(self, series: str, through: int) -> int:

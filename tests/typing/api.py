@@ -74,7 +74,7 @@ class OwnStore:
     ) -> Sequence[Entry]:
         return []
 
-    def boundary(self, series: str) -> int:
+    def boundary(self, series: str, *, retired: bool = False) -> int:
         return -1
 
     def collect(self, series: str, through: int) -> int:

@@ -16,6 +16,7 @@ from holdfast.formats import (
     VERSIONS_SERIES,
     Name,
     is_path,
+    version_name,
     version_of,
 )
 from holdfast.formats._wal_names import (
@@ -40,11 +41,9 @@ def accept_everything(store: ObjectStore, arbiter: RecordedDecisions) -> None:
     _accept_builds(store, arbiter)
 
 
-def known_series(store: ObjectStore) -> dict[str, int]:
-    """Return the series of a table's versions, shards and logs, each with its newest object."""
-    newest = {VERSIONS_SERIES: _newest_version(store)}
-    newest.update({last.series: last.number for last in _last_names(store)})
-    return newest
+def newest_names(store: ObjectStore) -> list[Name]:
+    """Return the newest object of each series: versions, shards and logs; number 0 for none."""
+    return [version_name(_newest_version(store)), *_last_names(store)]
 
 
 def _newest_version(store: ObjectStore) -> int:

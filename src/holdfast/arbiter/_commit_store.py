@@ -95,8 +95,8 @@ class CommitStore(Protocol):
         """Return up to `limit` records with numbers above `after`, in order of number."""
         ...
 
-    def boundary(self, series: str) -> int:
-        """Return the boundary of a series; -1 when it never had one."""
+    def boundary(self, series: str, *, retired: bool = False) -> int:
+        """Return the boundary of a series, -1 if it never had one; `retired` as for `get`."""
         ...
 
     def collect(self, series: str, through: int) -> int:
@@ -112,8 +112,8 @@ class CommitStore(Protocol):
     def retire(self, scope: str) -> None:
         """Refuse every verb on the series of a scope from now on, for ever. Safe to repeat.
 
-        The records stay, for `get` with `retired`. A scope has up to 100 characters, and no
-        slash.
+        The records stay, for `get` and `boundary` with `retired`. A scope has up to 100
+        characters, and no slash.
         """
         ...
 

@@ -10,7 +10,8 @@ other decides anything. The steps, and what a crash after each leaves:
 |   where to, and the table's next id: **decided** | made now                                |
 | 3 retire the table's id in the old store:      | handles are refused, and told to open     |
 |   nothing is decided there any more            | again; opening says that it is moving     |
-| 4 finish what was decided and not copied       | the same                                  |
+| 4 finish what was decided and not copied, in   | the same                                  |
+|   order                                        |                                           |
 | 5 what is there counts as decided in the new   | the same                                  |
 |   store, under the next id                     |                                           |
 | 6 put the pin                                  | moved; its address is kept by whoever     |
@@ -20,17 +21,18 @@ other decides anything. The steps, and what a crash after each leaves:
 Every step can be run again, by anybody: the same call finishes a move that was left, and two at
 the same time do the same. A decision that was acknowledged has its bytes at its name (see
 `RecordedDecisions`), so steps 4 and 5 lose none. A handle that was stalled before its copy writes
-the bytes that step 4 wrote.
+the bytes that step 4 wrote. Before step 3 the newest names are read as any reader would: a
+stranger's version or a store that forgot stops the move while the table still works.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast._ids import RandomIds
-from holdfast.arbiter._accept import accept_everything, known_series
+from holdfast._ids import Ids, RandomIds
+from holdfast.arbiter._accept import accept_everything, newest_names
 from holdfast.arbiter._addresses import keep_address, location_series
 from holdfast.arbiter._commit_store import CommitStore, Key
 from holdfast.arbiter._moving import Move, decode_move, encode_move, move_key, read_move
@@ -45,10 +47,13 @@ from holdfast.errors import (
     NotFoundError,
     PinMismatchError,
     StaleHandleError,
+    UnavailableError,
     UnsupportedError,
 )
 from holdfast.formats import PIN_PATH, ArbiterKind, Pin, Record, decode_record, encode_pin
 from holdfast.storage import ObjectStore, open_store
+
+MakeArbiter = Callable[[ObjectStore, CommitStore, Pin], RecordedDecisions]
 
 
 def move_commit_store(
@@ -86,38 +91,53 @@ def move_commit_store(
             "this table decides by its object store: release it, and adopt it with a commit store"
         )
     target = connect_store(to, url, store, create=True)
+    # An embedded file is pinned by its role, not its path: it moves with the table.
+    pinned_url = EMBEDDED if to == EMBEDDED else target.url
     try:
         if target.identity() == pin.store_id:  # moved before, or tied to it from the beginning
-            _open_again(store, target, pin)
+            _open_again(store, target, pin, RecordedDecisions, {})
             return pin
         old = connect_pinned(pin, url, store, commit_store)
         try:
             check_identity(pin, old)
-            # An embedded file is pinned by its role, not its path: it moves with the table.
-            move = _decide(store, old, target, pin, EMBEDDED if to == EMBEDDED else target.url)
-            _close(store, old, pin)
+            return move_between(store, old, target, pin, pinned_url)
         finally:
             old.close()
-        _open_again(store, target, move.pin)
     finally:
         target.close()
+
+
+def move_between(
+    store: ObjectStore,
+    old: CommitStore,
+    target: CommitStore,
+    pin: Pin,
+    url: str,
+    *,
+    ids: Ids | None = None,
+    make_arbiter: MakeArbiter = RecordedDecisions,
+) -> Pin:
+    """Take steps 2 to 7; return the pin that holds from now on."""
+    wanted = Pin(
+        table_id=(ids or RandomIds()).token(),
+        arbiter=ArbiterKind.COMMIT_STORE,
+        location=store.location,
+        store_id=target.identity(),
+        store_url=url,
+    )
+    move = _decide(store, old, target, pin, wanted)
+    floors = _close(store, old, pin, make_arbiter)
+    _open_again(store, target, move.pin, make_arbiter, floors)
     return move.pin
 
 
-def _decide(store: ObjectStore, old: CommitStore, target: CommitStore, pin: Pin, url: str) -> Move:
+def _decide(
+    store: ObjectStore, old: CommitStore, target: CommitStore, pin: Pin, wanted: Pin
+) -> Move:
     """Decide where the table goes; return what was decided, now or before."""
     move = read_move(old, pin)
     if move is None:
-        mine = Move(
-            pin=Pin(
-                table_id=RandomIds().token(),
-                arbiter=ArbiterKind.COMMIT_STORE,
-                location=store.location,
-                store_id=target.identity(),
-                store_url=url,
-            ),
-            place=location_series(store),
-        )
+        mine = Move(pin=wanted, place=location_series(store))
         _refuse_retired(old, pin)
         winner = old.put_if_absent(move_key(pin), encode_move(mine))
         move = mine if winner is None else decode_move(winner)
@@ -149,42 +169,52 @@ def _refuse_retired(old: CommitStore, pin: Pin) -> None:
         ) from error
 
 
-def _close(store: ObjectStore, old: CommitStore, pin: Pin) -> None:
-    """End the table's id in the old store, then finish what was decided there."""
-    before = _newest_decided(store, old, pin)
-    old.retire(pin.table_id)
-    for series, newest in known_series(store).items():
-        number = max(newest, before.get(series, 0)) + 1
-        while (record := _decided(old, pin, series, number)) is not None:
-            _finish(store, record)
-            number += 1
+def _close(
+    store: ObjectStore, old: CommitStore, pin: Pin, make_arbiter: MakeArbiter
+) -> dict[str, int]:
+    """End the table's id in the old store, then finish what was decided there.
 
-
-def _newest_decided(store: ObjectStore, old: CommitStore, pin: Pin) -> dict[str, int]:
-    """Return the newest finished decision of each series that has objects; none if closed before.
-
-    The objects of a log may all be collected: then only the old store knows where it goes on.
+    Returns:
+        Up to which number each series was decided. The objects of a log may all be collected:
+        then only the old store knows where it goes on.
     """
-    arbiter, newest = RecordedDecisions(store, old, pin), {}
-    try:
-        for series in known_series(store):
-            number = arbiter.newest(series)
-            record = None if number is None else _decided(old, pin, series, number)
-            if record is not None:
-                _finish(store, record)
-            newest[series] = number or 0
-    except StaleHandleError:
-        return {}
-    return newest
+    # A stranger's bytes and a store that forgot are an operator's affair: found while the table
+    # still works. `StaleHandleError`: a move that was cut off ended the id before.
+    with suppress(StaleHandleError):
+        _look_for_trouble(store, make_arbiter(store, old, pin))
+    old.retire(pin.table_id)
+    floors = {}
+    for newest in newest_names(store):
+        series = f"{pin.table_id}/{newest.series}"
+        # Copies are made in order, so nothing below the newest object is missing.
+        number = max(newest.number, old.boundary(series, retired=True) + 1)
+        while (value := old.get(Key(series, number), retired=True)) is not None:
+            _finish(store, decode_record(value))
+            number += 1
+        floors[newest.series] = max(newest.number, number - 1)
+    return floors
 
 
-def _decided(old: CommitStore, pin: Pin, series: str, number: int) -> Record | None:
-    value = old.get(Key(f"{pin.table_id}/{series}", number), retired=True)
-    return None if value is None else decode_record(value)
+def _look_for_trouble(store: ObjectStore, arbiter: RecordedDecisions) -> None:
+    """Read the newest object of each series, as any reader would."""
+    for newest in newest_names(store):
+        if newest.number:
+            arbiter.read_finished(newest)
 
 
 def _finish(store: ObjectStore, record: Record) -> None:
     """Give a decision's bytes their name."""
+    there = _object(store, record.path)
+    if there is None:
+        _copy(store, record)
+        there = _object(store, record.path)
+    if there is None:  # refused for no reason (HTTP 409), or removed since
+        raise UnavailableError("a decision was not copied: call again", path=record.path)
+    if not record.matches(there):
+        raise CorruptError("the bytes at this name are not the decided ones", path=record.path)
+
+
+def _copy(store: ObjectStore, record: Record) -> None:
     if record.body is not None:
         try:
             store.put_if_absent(record.path, record.body)
@@ -193,17 +223,32 @@ def _finish(store: ObjectStore, record: Record) -> None:
         except UnsupportedError:
             store.put(record.path, record.body)
     elif record.staged is not None:
-        with suppress(NotFoundError):  # somebody finished, and removed it since; seen below
+        with suppress(NotFoundError):  # somebody finished, and removed it since
             store.copy(record.staged, record.path)
-    if not record.matches(store.get(record.path)):
-        raise CorruptError("the bytes at this name are not the decided ones", path=record.path)
 
 
-def _open_again(store: ObjectStore, target: CommitStore, pin: Pin) -> None:
+def _object(store: ObjectStore, path: str) -> bytes | None:
+    try:
+        return store.get(path)
+    except NotFoundError:
+        return None
+
+
+def _open_again(
+    store: ObjectStore,
+    target: CommitStore,
+    pin: Pin,
+    make_arbiter: MakeArbiter,
+    floors: Mapping[str, int],
+) -> None:
     """Let the new store decide from what is there, and say so in the pin."""
     there = read_pin(store)
     if there is None or there.table_id != pin.table_id:
-        accept_everything(store, RecordedDecisions(store, target, pin))
+        arbiter = make_arbiter(store, target, pin)
+        for series, through in floors.items():
+            if through > 0:
+                arbiter.accept(series, through)
+        accept_everything(store, arbiter)
         store.put(PIN_PATH, encode_pin(pin))
     keep_address(store, target, pin, alone=True)
     keep_place(store, target, pin)

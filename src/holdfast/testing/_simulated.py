@@ -24,6 +24,7 @@ from holdfast.storage import ObjectInfo
 
 OBJECTS = "objects"
 """The target of requests to the object store; any other target names a commit store."""
+_READING = frozenset({"get", "get_retired", "head", "list", "scan", "boundary", "boundary_retired"})
 
 
 class Request(NamedTuple):
@@ -36,7 +37,7 @@ class Request(NamedTuple):
     @property
     def changes(self) -> bool:
         """Tell whether the call can change what is stored."""
-        return self.verb not in {"get", "get_retired", "head", "list", "scan", "boundary"}
+        return self.verb not in _READING
 
     @property
     def conditional(self) -> bool:
@@ -190,6 +191,9 @@ class State:
         self._refuse_retired(store, series)
         return self.boundaries.get((store, series), -1)
 
+    def _record_boundary_retired(self, store: str, series: str) -> int:
+        return self.boundaries.get((store, series), -1)
+
     def _record_collect(self, store: str, series: str, through: int) -> int:
         before = self._record_boundary(store, series)
         if through > before:
@@ -321,9 +325,10 @@ class SimulatedCommitStore:
         assert isinstance(found, list)
         return found
 
-    def boundary(self, series: str) -> int:
-        """Return the boundary of a series."""
-        number = self._ask(Request(self._name, "boundary", (series,)))
+    def boundary(self, series: str, *, retired: bool = False) -> int:
+        """Return the boundary of a series; with `retired`, of a retired scope as well."""
+        verb = "boundary_retired" if retired else "boundary"
+        number = self._ask(Request(self._name, verb, (series,)))
         assert isinstance(number, int)
         return number
 

@@ -169,12 +169,12 @@ class EtcdCommitStore:
                 low = page[-1].number + 1
         return entries
 
-    def boundary(self, series: str) -> int:
-        """Return the boundary of a series; -1 when it never had one."""
+    def boundary(self, series: str, *, retired: bool = False) -> int:
+        """Return the boundary of a series, -1 if it never had one; `retired` as for `get`."""
         check_series(series)
         answer = self._txn([], [_get(self._boundary(series)), _get(self._mark(series))], [])
         boundary, mark = _found(answer)
-        if mark:
+        if mark and not retired:
             raise self._retired(series)
         return int(_value(boundary[0])) if boundary else -1
 

@@ -194,13 +194,13 @@ class SqlCommitStore(BaseStore):
                 self._refuse_retired(connection, series)
         return [Entry(number, bytes(value)) for number, value, _ in rows]
 
-    def boundary(self, series: str) -> int:
-        """Return the boundary of a series; -1 when it never had one."""
+    def boundary(self, series: str, *, retired: bool = False) -> int:
+        """Return the boundary of a series, -1 if it never had one; `retired` as for `get`."""
         with self._use() as connection:
-            ((upto, retired),) = self._read(
+            ((upto, is_retired),) = self._read(
                 connection, self.statements.boundary, self._names(series)
             )
-        if retired:
+        if is_retired and not retired:
             raise self._retired(series)
         return -1 if upto is None else int(upto)
 

@@ -256,10 +256,10 @@ class DynamoCommitStore(BaseStore):
                 return found
         raise UnavailableError("the series changed at every look; ask again", store=self.url)
 
-    def boundary(self, series: str) -> int:
-        """Return the boundary of a series; -1 when it never had one."""
+    def boundary(self, series: str, *, retired: bool = False) -> int:
+        """Return the boundary of a series, -1 if it never had one; `retired` as for `get`."""
         head, mark = self._items(_item(check_series(series), _HEAD), _mark(series))
-        if mark is not None:
+        if mark is not None and not retired:
             raise self._retired(series)
         return _upto(head)
 

@@ -141,7 +141,8 @@ return #numbers
 """
 _GET_RETIRED = "return redis.call('HGET', KEYS[1], ARGV[1])"
 _GET = _ALIVE + _GET_RETIRED
-_BOUNDARY = _ALIVE + "return redis.call('GET', KEYS[3])"
+_BOUNDARY_RETIRED = "return redis.call('GET', KEYS[3])"
+_BOUNDARY = _ALIVE + _BOUNDARY_RETIRED
 _RETIRE = "redis.call('SET', KEYS[1], '1') return 1"
 _SET_UP = "redis.call('SETNX', KEYS[1], ARGV[1]) return redis.call('GET', KEYS[1])"
 _READ_IDENTITY = "return redis.call('GET', KEYS[1])"
@@ -281,9 +282,9 @@ class RedisCommitStore(BaseStore):
             )
         return [Entry(int(n), v) for n, v in zip(found[::2], found[1::2], strict=True)]
 
-    def boundary(self, series: str) -> int:
-        """Return the boundary of a series; -1 when it never had one."""
-        found = self._on(series, _BOUNDARY)
+    def boundary(self, series: str, *, retired: bool = False) -> int:
+        """Return the boundary of a series, -1 if it never had one; `retired` as for `get`."""
+        found = self._on(series, _BOUNDARY_RETIRED if retired else _BOUNDARY)
         return -1 if found is None else int(found)
 
     def collect(self, series: str, through: int) -> int:

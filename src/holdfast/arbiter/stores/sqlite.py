@@ -223,10 +223,10 @@ class SqliteCommitStore(BaseStore):
                 self._refuse_retired(connection, series)
         return [Entry(number, value) for number, value, _ in rows]
 
-    def boundary(self, series: str) -> int:
-        """Return the boundary of a series; -1 when it never had one."""
-        upto, retired = self._one(_BOUNDARY, **_of(series))
-        if retired:
+    def boundary(self, series: str, *, retired: bool = False) -> int:
+        """Return the boundary of a series, -1 if it never had one; `retired` as for `get`."""
+        upto, is_retired = self._one(_BOUNDARY, **_of(series))
+        if is_retired and not retired:
             raise self._retired(series)
         return -1 if upto is None else int(upto)
 
