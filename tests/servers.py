@@ -7,6 +7,7 @@ ask for. A server is stopped by the id of the process started here, never by nam
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pwd
 import random
@@ -20,6 +21,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -60,14 +62,28 @@ def require(name: str) -> None:
     pytest.skip(reason)
 
 
+_PORTS: list[IO[str]] = []  # locked until this process ends
+
+
 def free_port() -> int:
-    """Return a port that nobody has, and that the system gives to no outgoing connection."""
+    """Return a port that nobody has, and that the system gives to no outgoing connection.
+
+    It is this process's own from now on: a server that is slow to start would otherwise meet
+    another test process's on it, and that one answers to the same password.
+    """
     while True:
         port = random.SystemRandom().randrange(20_000, 22_000)
         # Redis in cluster mode takes the port 10,000 above as well.
         with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as other:
             one.bind(("127.0.0.1", port))
             other.bind(("127.0.0.1", port + 10_000))
+            lock = Path(tempfile.gettempdir(), f"holdfast-port-{port}").open("w")  # noqa: SIM115
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                lock.close()
+                continue
+            _PORTS.append(lock)
             return port
 
 

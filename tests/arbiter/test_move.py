@@ -19,6 +19,7 @@ from commits.table_worker import set_up
 from holdfast.arbiter import _move, connect_commit_store, move_commit_store, read_pin
 from holdfast.cli import main
 from holdfast.errors import (
+    ForeignVersionError,
     HoldfastError,
     InvalidInputError,
     PinMismatchError,
@@ -122,6 +123,21 @@ def test_a_decision_that_was_not_copied_is_finished(make: Callable[[str], Case])
     assert not [info for info in store.list("_versions") if info.path == name.path]
     case.move()
     assert store.get(name.path) == body, "an unfinished decision was left to a late copy"
+
+
+def test_a_strangers_version_stops_a_move_while_the_table_still_works(
+    make: Callable[[str], Case],
+) -> None:
+    case = make("t")
+    case.table.append(row(1), txn="one")
+    store = open_store(case.uri, case.options)
+    path = version_name(3).path
+    store.put(path, store.get(version_name(2).path))
+    with pytest.raises(ForeignVersionError):
+        case.move()
+    assert case.url() == case.old
+    store.delete([path])  # the operator's way out
+    assert case.open().append(row(2)).applied, "the move had closed the old store"
 
 
 @pytest.mark.parametrize("applied", [False, True])

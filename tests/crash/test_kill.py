@@ -29,6 +29,9 @@ PRELOADED = ["crash.worker", "psycopg", "sqlalchemy.dialects.postgresql.psycopg"
 
 Point = tuple[int, bool]
 
+# Hundreds of processes one after the other: on a starved machine each takes seconds.
+pytestmark = pytest.mark.timeout(900)
+
 
 @pytest.fixture(scope="module", autouse=True)
 def fork_server() -> Iterator[None]:

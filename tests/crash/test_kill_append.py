@@ -33,6 +33,9 @@ PRELOADED = [
 SCHEMA = pa.schema([("mark", pa.string())])
 AT_ONCE = 2
 
+# Hundreds of processes one after the other: on a starved machine each takes seconds.
+pytestmark = pytest.mark.timeout(900)
+
 
 @pytest.fixture(scope="module", autouse=True)
 def fork_server() -> Iterator[None]:

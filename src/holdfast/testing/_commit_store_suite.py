@@ -248,6 +248,8 @@ class CommitStoreSuite:
             series, other = f"{scope}/versions", f"{scope}x/versions"
             for name in (series, other):
                 stale.put_if_absent(Key(name, 0), b"kept")
+            stale.put_if_absent(Key(f"{scope}/log", 7), b"used")
+            stale.collect(f"{scope}/log", 7)
             store.retire(scope)
             store.retire(scope)
             for call in self._verbs(stale, series) + self._verbs(stale, f"{scope}/never used"):
@@ -255,6 +257,8 @@ class CommitStoreSuite:
                     call()
             assert stale.get(Key(series, 0), retired=True) == b"kept"
             assert stale.get(Key(series, 1), retired=True) is None, "a refused put was stored"
+            assert stale.boundary(series, retired=True) == -1
+            assert stale.boundary(f"{scope}/log", retired=True) == 7
             assert stale.get(Key(other, 0)) == b"kept", "another scope was retired, too"
             assert stale.put_if_absent(Key(other, 1), b"next") is None
             assert stale.get(Key(other, 0), retired=True) == b"kept"

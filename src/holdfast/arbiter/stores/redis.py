@@ -155,6 +155,7 @@ _SCRIPTS = (
     _COLLECT,
     _GET,
     _GET_RETIRED,
+    _BOUNDARY_RETIRED,
     _BOUNDARY,
     _RETIRE,
     _SET_UP,
