@@ -23,6 +23,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("memtable",),
     ("shard",),
     ("read",),
+    ("changes",),
     ("index",),
     ("upkeep",),
     ("table",),

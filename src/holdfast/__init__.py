@@ -27,6 +27,7 @@ from holdfast.errors import HoldfastError
 from holdfast.options import StorageOptions
 
 if TYPE_CHECKING:
+    from holdfast.changes import ChangeCursor, Changes
     from holdfast.commits import Namespace
     from holdfast.index import BuildInfo, IndexInfo, IndexResult
     from holdfast.memtable import IndexConfig
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Appended",
     "BuildInfo",
+    "ChangeCursor",
+    "Changes",
     "CommitResult",
     "HoldfastError",
     "IndexConfig",
@@ -86,6 +89,7 @@ __all__ = [
 
 # What is not in `holdfast.table`.
 _HOMES = {
+    "holdfast.changes": {"ChangeCursor", "Changes"},
     "holdfast.commits": {"Namespace"},
     "holdfast.index": {"BuildInfo", "IndexInfo", "IndexResult"},
     "holdfast.memtable": {"IndexConfig"},

@@ -31,6 +31,7 @@ from holdfast.arbiter import (
     create_arbiter,
     open_arbiter,
 )
+from holdfast.changes import ChangeVerbs
 from holdfast.commits._appends import Append, Appender, Prepared
 from holdfast.commits._columns import columns_of
 from holdfast.commits._committer import Committer, LanceOperation
@@ -99,7 +100,7 @@ class CommitResult:
     elapsed: float
 
 
-class Table(ReadVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
+class Table(ReadVerbs, ChangeVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
     """A Lance table that commits through Holdfast. Threads may share it.
 
     It travels to other processes as its address and options; live handles do not. Give

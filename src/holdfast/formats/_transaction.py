@@ -160,6 +160,23 @@ class Transaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FragmentState:
+    """What tells whether a fragment of one version is the same in another.
+
+    Attributes:
+        files: its data files, as bytes to compare.
+        deletions: its deletion file, as bytes to compare; empty for none.
+        rows: how many rows it shows.
+        size: bytes of its data files.
+    """
+
+    files: bytes
+    deletions: bytes
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FieldEntry:
     """One column of a version's schema, or a part of one."""
 
@@ -224,6 +241,19 @@ class VersionFacts:
         """Return the size of each fragment's files, by its id, in the order of the manifest."""
         return {
             part.id: sum(file.file_size_bytes for file in part.files)
+            for part in self._message.fragments
+        }
+
+    def fragment_states(self) -> dict[int, FragmentState]:
+        """Return what may differ of a fragment from version to version, by its id, in order."""
+        return {
+            part.id: FragmentState(
+                # Fields that are not described here are kept, and so compared.
+                files=b"".join(file.SerializeToString(deterministic=True) for file in part.files),
+                deletions=part.deletion_file.SerializeToString(deterministic=True),
+                rows=part.physical_rows - part.deletion_file.num_deleted_rows,
+                size=sum(file.file_size_bytes for file in part.files),
+            )
             for part in self._message.fragments
         }
 

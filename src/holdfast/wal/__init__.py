@@ -16,6 +16,7 @@ from holdfast.formats._shard_manifest import ShardManifest, SsTable
 from holdfast.wal._appender import Appended, WalAppender
 from holdfast.wal._boundary import RETENTION
 from holdfast.wal._collect import LogCollection, collect_log
+from holdfast.wal._covered import find_covered
 from holdfast.wal._log import Log
 from holdfast.wal._manifests import ShardManifests
 from holdfast.wal._memory import LogMemory, remember
@@ -39,6 +40,7 @@ __all__ = [
     "WalAppender",
     "WalTailer",
     "collect_log",
+    "find_covered",
     "list_shards",
     "log_schema",
     "remember",

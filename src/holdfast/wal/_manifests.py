@@ -109,6 +109,14 @@ class ShardManifests:
             version = self._listed()
         raise self._too_many()
 
+    def read(self, version: int) -> ShardManifest | None:
+        """Return one version; None when it is not there, or not any more.
+
+        Raises:
+            As for `latest`.
+        """
+        return self._read(version)
+
     def claim(
         self,
         *,

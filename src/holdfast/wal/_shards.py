@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.formats._wal_names import MEM_WAL_FOLDER, shard_of
-from holdfast.storage import ObjectStore
+from holdfast.storage import ObjectStore, SupportsFolders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,5 +41,9 @@ def list_shards(store: ObjectStore) -> list[str]:
     Raises:
         UnavailableError, PermissionDeniedError: the store did not tell.
     """
-    found = {shard_of(info.path) for info in store.list(MEM_WAL_FOLDER)}
+    if isinstance(store, SupportsFolders):  # a log may have very many entries
+        paths = [f"{MEM_WAL_FOLDER}/{name}/x" for name in store.folders(MEM_WAL_FOLDER)]
+    else:
+        paths = [info.path for info in store.list(MEM_WAL_FOLDER)]
+    found = {shard_of(path) for path in paths}
     return sorted(shard_id for shard_id in found if shard_id is not None)

@@ -1,0 +1,34 @@
+"""Changes: every insert, update and delete of a table, once, from any point to any later one."""
+
+from holdfast.changes._cursor import ChangeCursor, Followed
+from holdfast.changes._history import History
+from holdfast.changes._plan import Limits, Plan, Target, plan_changes
+from holdfast.changes._read import StepReader
+from holdfast.changes._rows import BESIDE, columns_of
+from holdfast.changes._start import Lag, Since, find_end, find_lag, find_start
+from holdfast.changes._steps import Compared, Inserted, Logged, Step
+from holdfast.changes._verbs import Changes, ChangeVerbs
+
+__all__ = [
+    "BESIDE",
+    "ChangeCursor",
+    "ChangeVerbs",
+    "Changes",
+    "Compared",
+    "Followed",
+    "History",
+    "Inserted",
+    "Lag",
+    "Limits",
+    "Logged",
+    "Plan",
+    "Since",
+    "Step",
+    "StepReader",
+    "Target",
+    "columns_of",
+    "find_end",
+    "find_lag",
+    "find_start",
+    "plan_changes",
+]

@@ -1,0 +1,278 @@
+"""What a table's versions and logs tell a reader of changes; read once, and kept in mind.
+
+Nothing is written, claimed or fenced here. (On a table with a commit store, reading may copy a
+decided entry or version to its name if its writer died before doing so.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from holdfast.arbiter import Arbiter, read_pin
+from holdfast.changes._cursor import ChangeCursor
+from holdfast.commits._history import list_versions, transaction_of
+from holdfast.commits._log_rules import check_log_id
+from holdfast.commits._versions import Versions
+from holdfast.errors import CollectedError, InvalidInputError, NotFoundError, WalGapError
+from holdfast.formats import version_name
+from holdfast.formats._log_entry import read_log_entry
+from holdfast.formats._manifest import Head
+from holdfast.formats._snapshot import ShardRecord, SnapshotRecord
+from holdfast.formats._transaction import FragmentState, VersionFacts
+from holdfast.storage import ObjectStore
+from holdfast.wal import Log, ShardManifests, find_covered, list_shards
+
+_WAY_OUT = (
+    "begin again with a snapshot (`since=None`; in Spark, a new checkpointLocation), and keep "
+    "what slow readers need: `keep_versions_for` and `grace` of vacuum"
+)
+
+
+def collected(what: str, **details: object) -> CollectedError:
+    """Return the error of a reader that came too late."""
+    return CollectedError(
+        f"{what} was collected before its changes were read: {_WAY_OUT}", **details
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionLook:
+    """What the manifest of one version tells.
+
+    Attributes:
+        version: its number; 0 for the table before its first version.
+        time: when its writer made it, by that machine's clock.
+        operation: Lance's word for what made it.
+        fragments: by id, what tells whether a fragment changed.
+        merged: by shard, the newest generation that it has merged.
+        keyed: whether the table has a primary key.
+    """
+
+    version: int
+    time: datetime
+    operation: str
+    fragments: Mapping[int, FragmentState]
+    merged: Mapping[str, int]
+    keyed: bool
+
+
+_NOTHING = VersionLook(
+    version=0,
+    time=datetime.fromtimestamp(0, UTC),
+    operation="",
+    fragments={},
+    merged={},
+    keyed=False,
+)
+
+
+class History:
+    """The versions and logs of one table, for readers of changes."""
+
+    def __init__(self, versions: Versions) -> None:
+        self._versions = versions
+        self._store: ObjectStore = versions.store
+        self._arbiter: Arbiter = versions.arbiter
+        self._looks: dict[int, VersionLook] = {0: _NOTHING}
+        self._manifests: dict[str, ShardManifests] = {}
+        self._covered: dict[tuple[str, int], int] = {}
+
+    def table_id(self) -> str:
+        """Return the id of the table that is there now; it may be made anew under a reader."""
+        pin = read_pin(self._store)
+        return "" if pin is None else pin.table_id
+
+    def check(self, cursor: ChangeCursor) -> None:
+        """Refuse a cursor of another table.
+
+        Raises:
+            InvalidInputError: it is one.
+        """
+        table = self.table_id()
+        if cursor.table != table:
+            raise InvalidInputError(
+                "the cursor is of another table: this one was made anew or copied since. Begin "
+                "again with a snapshot (`since=None`; in Spark, a new checkpointLocation)",
+                cursor=cursor.table,
+                table=table,
+            )
+
+    def newest(self) -> int:
+        """Return the newest version.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        manifest = self._versions.newest_manifest()
+        if manifest is None:
+            raise NotFoundError("the table has no version", location=self._store.location)
+        return Head(manifest).version
+
+    def version_at(self, moment: datetime) -> int:
+        """Return the version that was the newest at a time; 0 before the first.
+
+        Raises:
+            CollectedError: the versions of that time are gone.
+        """
+        listed = sorted(list_versions(self._store), reverse=True)
+        for version in listed:
+            if self.look(version).time <= moment:
+                return version
+        if not listed or listed[-1] > 1:
+            raise collected("the version of that time", time=moment.isoformat())
+        return 0
+
+    def look(self, version: int) -> VersionLook:
+        """Return what a version tells.
+
+        Raises:
+            CollectedError: it is gone.
+            LogLostError: it does not say how far the log is merged.
+        """
+        if version not in self._looks:
+            self._looks[version] = self._read(version)
+        return self._looks[version]
+
+    def forget(self, below: int) -> None:
+        """Let go of versions that are behind a reader."""
+        for version in [one for one in self._looks if 0 < one < below]:
+            del self._looks[version]
+
+    def _read(self, version: int) -> VersionLook:
+        body = self._arbiter.read(version_name(version))
+        if body is None:
+            raise collected("a version", version=version)
+        head, facts = Head(body), VersionFacts(body)
+        entry = read_log_entry(body) if head.has_indexes else None
+        check_log_id(head.config, entry, version=version)
+        transaction = transaction_of(self._store, facts)
+        return VersionLook(
+            version=version,
+            time=facts.time,
+            operation="Unknown" if transaction is None else transaction.operation,
+            fragments=facts.fragment_states(),
+            merged={} if entry is None else entry.merged,
+            keyed=head.has_key,
+        )
+
+    def shards(self) -> list[str]:
+        """Return the shards there are."""
+        return [one for one in list_shards(self._store) if self._of(one).latest() is not None]
+
+    def covered(self, shard_id: str, generation: int) -> int:
+        """Return the last position of a shard's log that a generation covers.
+
+        Raises:
+            CollectedError: nobody knows any more.
+        """
+        key = (shard_id, generation)
+        if key not in self._covered:
+            self._covered[key] = self._find_covered(shard_id, generation)
+        return self._covered[key]
+
+    def _find_covered(self, shard_id: str, generation: int) -> int:
+        if generation == 0:
+            # Positions began at 0 in the logs of one old release.
+            return -1 if self._log(shard_id).read(0) is not None else 0
+        position = find_covered(self._of(shard_id), generation)
+        if position is None:
+            raise collected(
+                "the record of how far a generation reaches",
+                shard_id=shard_id,
+                generation=generation,
+            )
+        return position
+
+    def position(self, cursor: ChangeCursor, shard_id: str) -> int:
+        """Return how far a cursor has read a shard's log."""
+        known = cursor.log.get(shard_id)
+        if known is not None:
+            return known
+        return self.covered(shard_id, self.look(cursor.version).merged.get(shard_id, 0))
+
+    def tip(self, shard_id: str, after: int) -> int:
+        """Return the last position of a shard's log, at `after` or behind it.
+
+        Raises:
+            CollectedError: the entry after `after` is gone.
+        """
+        log, manifest = self._log(shard_id), self._of(shard_id).latest()
+        flushed = -1 if manifest is None else manifest.replay_after
+        if after < flushed and log.read(after + 1) is None:
+            raise collected("a log entry", shard_id=shard_id, position=after + 1)
+        return _last_present(log, max(after, flushed))
+
+    def count_rows(self, shard_id: str, after: int, through: int, most: int) -> tuple[int, int]:
+        """Return how far entries reach that together have `most` rows, and how many they have."""
+        rows, position = 0, after
+        try:
+            for entry in self._log(shard_id).entries(after, through):
+                position, rows = entry.position, rows + entry.rows
+                if rows >= most:
+                    break
+        except WalGapError as error:
+            raise collected("a log entry", shard_id=shard_id, position=position + 1) from error
+        return position, rows
+
+    def positions_at(self, shard_id: str, moment: datetime) -> int:
+        """Return the last position that was stored by a time, by the store's clock; -1: none."""
+        listed = self._log(shard_id).listed()
+        limit = moment.timestamp()
+        return max((at for at, info in listed.items() if info.modified <= limit), default=-1)
+
+    def above(self, version: int, log: Mapping[str, int]) -> tuple[ShardRecord, ...]:
+        """Return what shards have above a version, up to positions of their logs."""
+        merged = self.look(version).merged
+        found = (self._above(one, merged.get(one, 0), at) for one, at in sorted(log.items()))
+        return tuple(one for one in found if one is not None)
+
+    def state(self, version: int, shard_id: str, position: int) -> SnapshotRecord:
+        """Return a version with what one shard has above it, up to a position of its log."""
+        return SnapshotRecord(
+            base_version=version, shards=self.above(version, {shard_id: position})
+        )
+
+    def _above(self, shard_id: str, merged: int, position: int) -> ShardRecord | None:
+        after = self.covered(shard_id, merged)
+        if position <= after:
+            return None
+        manifest = self._of(shard_id).latest()
+        sstables: list[tuple[int, str]] = []
+        # SSTables stand for entries that may be collected already; those that were merged
+        # into a later version are not named any more, and their entries are read instead.
+        for one in () if manifest is None else manifest.sstables:
+            if one.generation == merged + len(sstables) + 1:
+                reach = self.covered(shard_id, one.generation)
+                if reach > position:
+                    break
+                sstables.append((one.generation, one.path))
+                after = reach
+        return ShardRecord(
+            shard_id=shard_id,
+            manifest_version=0 if manifest is None else manifest.version,
+            replay_after=after,
+            last_position=max(position, after),
+            sstables=tuple(sstables),
+        )
+
+    def _of(self, shard_id: str) -> ShardManifests:
+        if shard_id not in self._manifests:
+            self._manifests[shard_id] = ShardManifests(self._store, self._arbiter, shard_id)
+        return self._manifests[shard_id]
+
+    def _log(self, shard_id: str) -> Log:
+        return Log(self._store, self._arbiter, shard_id)
+
+
+def _last_present(log: Log, known: int) -> int:
+    """Return the last position that is there, from one that is, or was."""
+    step = 1
+    while log.read(known + step) is not None:
+        known, step = known + step, step * 2
+    while step > 1:
+        step //= 2
+        if log.read(known + step) is not None:
+            known += step
+    return known

@@ -1,0 +1,255 @@
+"""Reading steps: the change rows of each, from the object store alone.
+
+Memory holds the entries of one log step, or the rows that one version rewrote; rows that were
+only added go through in batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.changes._compare import INSERT, compare
+from holdfast.changes._history import collected
+from holdfast.changes._log_rows import distinct_keys, find_changes, find_old
+from holdfast.changes._rows import TIME, change_rows, fit_rows
+from holdfast.changes._steps import Compared, Inserted, Logged, Step
+from holdfast.errors import NotFoundError, WalGapError
+from holdfast.formats import Name
+from holdfast.formats._entry import Entry
+from holdfast.formats._fields import arrow_field
+from holdfast.formats._snapshot import SnapshotRecord
+from holdfast.formats._sstable import TOMBSTONE
+from holdfast.formats._wal_names import entry_name
+from holdfast.read._lance import reading
+from holdfast.read._levels import Columns
+from holdfast.read._parts import open_view
+from holdfast.read._view import View
+from holdfast.storage import ObjectStore
+from holdfast.wal._log import Chain, Log
+
+_BATCH_ROWS = 1 << 16
+_ADDRESS = "_rowaddr"
+
+
+class StepReader:
+    """Reads steps of one table.
+
+    Args:
+        store: the table's object store.
+        address: where the table is, as pylance takes it.
+        options: storage options with their values.
+        columns: which columns of the table come out, in which types.
+    """
+
+    def __init__(
+        self, store: ObjectStore, address: str, options: Mapping[str, str], columns: pa.Schema
+    ) -> None:
+        self._store = store
+        self._address = address
+        self._options = options
+        self._columns = columns
+
+    def read(self, step: Step) -> Iterator[pa.RecordBatch]:
+        """Yield the change rows of a step.
+
+        Raises:
+            CollectedError: a file that it names is gone.
+            WalGapError, CorruptError: a log or an SSTable is damaged.
+            InvalidInputError: a column had another type.
+            UnavailableError, PermissionDeniedError: the store did not tell.
+        """
+        try:
+            for table in self._tables(step):
+                yield from table.to_batches(max_chunksize=_BATCH_ROWS)
+        except NotFoundError as error:
+            raise collected("a file", version=step.version) from error
+
+    def _tables(self, step: Step) -> Iterator[pa.Table]:
+        match step:
+            case Inserted():
+                return self._inserted(step)
+            case Compared():
+                return self._compared(step)
+            case Logged():
+                return self._logged(step)
+
+    def _inserted(self, step: Inserted) -> Iterator[pa.Table]:
+        view = self._view(step.part.record)
+        fragments: list[object] = []
+        above = step.part.fragments is None
+        with reading(self._address):
+            for number in step.part.fragments or ():
+                fragments.append(view.base.get_fragment(number))  # noqa: PERF401 - may raise
+        names = self._names(view)
+        for batch in view.batches(names, fragments=fragments, levels=above):
+            rows = fit_rows(pa.Table.from_batches([batch]), self._columns)
+            yield change_rows(rows, INSERT, version=step.version, time=step.time)
+
+    def _compared(self, step: Compared) -> Iterator[pa.Table]:
+        before, after = self._view(step.before), self._view(step.after)
+        gone = [self._side(before, step.removed)]
+        came = [self._side(after, step.added)]
+        for fragment in step.masked:
+            lost, regained = self._masked(before, after, fragment)
+            gone.append(lost)
+            came.append(regained)
+        keys = [name for name in after.columns.keys if name in before.columns.keys]
+        keys = keys if len(keys) == len(after.columns.keys) else []
+        rows, types = compare(self._fit(gone, keys, after), self._fit(came, keys, after), keys)
+        if rows.num_rows:
+            chosen = rows.select(self._columns.names)
+            yield change_rows(chosen, types, version=step.version, time=step.time)
+
+    def _fit(self, parts: Sequence[pa.Table], keys: Sequence[str], view: View) -> pa.Table:
+        """Return rows in the columns that come out, and the key beside them."""
+        more = [view.columns.schema.field(one) for one in keys if one not in self._columns.names]
+        fields = [field.with_nullable(nullable=True).remove_metadata() for field in more]
+        wanted = pa.schema([*self._columns, *fields])
+        return pa.concat_tables([fit_rows(part, wanted) for part in parts]).combine_chunks()
+
+    def _side(self, view: View, fragments: tuple[int, ...] | None) -> pa.Table:
+        """Return the rows of some fragments that nothing hides, or all rows of a state."""
+        names = self._names(view, keyed=True)
+        if fragments is None:
+            batches = view.batches(names)
+        else:
+            with reading(self._address):
+                chosen: list[object] = [view.base.get_fragment(number) for number in fragments]
+            batches = view.batches(names, fragments=chosen, levels=False)
+        return pa.Table.from_batches(batches, view.schema(names))
+
+    def _masked(self, before: View, after: View, fragment: int) -> tuple[pa.Table, pa.Table]:
+        """Return the rows that a fragment lost, and those that it regained."""
+        old, new = self._addresses(before, fragment), self._addresses(after, fragment)
+        lost = self._at(before, fragment, np.setdiff1d(old, new, assume_unique=True))
+        return lost, self._at(after, fragment, np.setdiff1d(new, old, assume_unique=True))
+
+    def _addresses(self, view: View, fragment: int) -> np.ndarray:
+        with reading(self._address):
+            part = view.base.get_fragment(fragment)
+            scanner = view.base.scanner(columns=[], with_row_address=True, fragments=[part])
+            found: np.ndarray = scanner.to_table()[_ADDRESS].to_numpy()
+        return found
+
+    def _at(self, view: View, fragment: int, addresses: np.ndarray) -> pa.Table:
+        """Return the rows at these addresses of a fragment that nothing hides."""
+        names = self._names(view, keyed=True)
+        if not len(addresses):
+            return view.schema(names).empty_table()
+        with reading(self._address):
+            if view.base.has_stable_row_ids:
+                part = view.base.get_fragment(fragment)
+                rows = view.base.scanner(
+                    columns=names, with_row_address=True, fragments=[part]
+                ).to_table()
+                held = np.isin(rows[_ADDRESS].to_numpy(), addresses)
+                rows = rows.drop_columns([_ADDRESS]).filter(pa.array(held))
+            else:
+                rows = view.base._take_rows(addresses.tolist(), columns=names)  # noqa: SLF001 - the only way by address
+        above, keys = view.overlay.keys, view.columns.keys
+        if above is None or not len(above):
+            return rows
+        batches = above.without(rows.combine_chunks().to_batches(), keys)
+        return pa.Table.from_batches(batches, rows.schema)
+
+    def _logged(self, step: Logged) -> Iterator[pa.Table]:
+        view = self._view(step.state)
+        if not view.columns.keys:
+            for entry in self._entries(step):
+                rows = fit_rows(_rows_of(entry, view.columns), self._columns)
+                yield self._told(step, rows, INSERT, np.full(rows.num_rows, entry.position))
+            return
+        parts, positions = [], []
+        for entry in self._entries(step):
+            rows = _rows_of(entry, view.columns)
+            parts.append(rows)
+            positions.append(np.full(rows.num_rows, entry.position, np.int64))
+        if not parts:
+            return
+        keys = view.columns.keys
+        names = self._names(view, keyed=True)
+        new = pa.concat_tables(parts).combine_chunks()
+        old = find_old(view, distinct_keys(new, keys), names)
+        wanted = pa.schema([new.schema.field(name) for name in names])
+        rows, types, at = find_changes(
+            pa.Table.from_arrays(old.columns, schema=wanted),
+            new.select([*names, TOMBSTONE]),
+            np.concatenate(positions),
+            keys,
+        )
+        if rows.num_rows:
+            yield self._told(step, fit_rows(rows, self._columns), types, at)
+
+    def _entries(self, step: Logged) -> Iterator[Entry]:
+        """Yield the entries with rows."""
+        chain = Chain(step.shard_id)
+        position = step.after
+        try:
+            plain: Any = _Plain(self._store)  # Any: of an arbiter, a log needs only this
+            log = Log(self._store, plain, step.shard_id)
+            for entry in log.entries(step.after, step.through):
+                chain.check(entry)
+                position = entry.position
+                if not entry.fence:
+                    yield entry
+        except WalGapError as error:
+            # The plan saw its end, and nothing is missing in a log but what was collected.
+            raise collected("a log entry", shard_id=step.shard_id, position=position + 1) from error
+
+    def _told(
+        self, step: Logged, rows: pa.Table, types: str | Sequence[str], positions: np.ndarray
+    ) -> pa.Table:
+        """Return change rows of the log; their time is that of the store when it got the entry."""
+        times = {int(one): self._time(step.shard_id, int(one)) for one in np.unique(positions)}
+        return change_rows(
+            rows,
+            types,
+            version=step.version,
+            time=pa.array([times[int(one)] for one in positions], TIME),
+            positions=pa.array(positions, pa.int64()),
+        )
+
+    def _time(self, shard_id: str, position: int) -> datetime:
+        info = self._store.head(entry_name(shard_id, position).path)
+        return datetime.fromtimestamp(info.modified, UTC)
+
+    def _view(self, record: SnapshotRecord) -> View:
+        return open_view(record, self._store, self._address, self._options)
+
+    def _names(self, view: View, *, keyed: bool = False) -> list[str]:
+        """Return the columns to read of a version that may lack some."""
+        there = view.columns.schema.names
+        names = [name for name in self._columns.names if name in there]
+        if keyed:
+            names += [name for name in view.columns.keys if name not in names]
+        return names or there[:1]
+
+
+class _Plain:
+    """Reads names that are known to be decided, without asking whoever decides."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def read(self, name: Name) -> bytes | None:
+        try:
+            return self._store.get(name.path)
+        except NotFoundError:
+            return None
+
+
+def _rows_of(entry: Entry, columns: Columns) -> pa.Table:
+    """Return the rows of an entry in the columns of a version, with `_tombstone`."""
+    parts = []
+    for batch in entry.batches:
+        theirs = [arrow_field(field) for field in batch.schema if field.name != TOMBSTONE]
+        parts.append(columns.fit(pa.Table.from_batches([batch]), theirs))
+    return pa.concat_tables(parts)
+
+
+__all__ = ["StepReader"]
