@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from collections import Counter
@@ -199,7 +200,8 @@ class Busy:
 
     def restore(self) -> None:
         newest = self.table.dataset().version
-        self.table.dataset(self.random.randrange(1, newest + 1)).restore()
+        old: Any = self.table.dataset(self.random.randrange(1, newest + 1))
+        old.restore()
 
     def compact(self) -> None:
         self.table.dataset().optimize.compact_files()
@@ -217,10 +219,8 @@ class Busy:
     def close(self, shard: int) -> None:
         writer = self.writers.pop(shard, None)
         if writer is not None:
-            try:
+            with contextlib.suppress(HoldfastError):
                 writer.close()
-            except HoldfastError:
-                pass
 
     def close_all(self) -> None:
         for shard in list(self.writers):

@@ -1,9 +1,10 @@
-"""Any mix of work on a table: its change rows, applied in order, give the table, each change once."""
+"""Any mix of work on a table: its change rows, applied in order, give the table, each once."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ class Follower:
                 pass
 
     def _step(self) -> bool:
-        limits = self.random.choice(
+        limits: dict[str, Any] = self.random.choice(
             [{}, {}, {"max_files": 1}, {"max_entries": 1}, {"max_rows": 2}, {"max_files": 2}]
         )
         if self.cursor is None:

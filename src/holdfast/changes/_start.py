@@ -161,6 +161,7 @@ def find_lag(history: History, cursor: ChangeCursor) -> Lag:
         InvalidInputError: it is of another table.
         CollectedError: what comes next was collected.
     """
+    history.check(cursor)
     target = find_end(history, cursor, None)
     return Lag(
         versions=max(0, target.version - cursor.version),
