@@ -126,6 +126,9 @@ def _real_servers(seed: int) -> int:
         "tests/wal/test_interop.py",
         "tests/lsm/test_explored.py",
         "tests/lsm/test_storm.py",
+        "tests/server/test_fuzz.py",
+        "tests/server/test_kills.py",
+        "tests/server/test_node.py",
     ]
     return subprocess.run([*command, *tests], cwd=ROOT, env=environment, check=False).returncode
 

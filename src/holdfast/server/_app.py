@@ -238,6 +238,7 @@ class App:
         except StaleHandleError:
             self._service.namespace.forget(call.id)
             self._service.tables.forget(call.id)
+            self._service.writers.forget(call.id)
             return operation.handler(self._service, call)
 
     async def _body(self, request: Request, places: ExitStack) -> bytes:

@@ -123,6 +123,7 @@ def drop_table(here: Catalog, call: Call) -> Answer:
     """Destroy a table, if the request confirms it."""
     dropped = here.namespace.drop_table(_request(call, {"context": _context(call)}))
     here.tables.forget(call.id)
+    here.writers.forget(call.id)
     return _answer(dropped)
 
 
@@ -159,6 +160,7 @@ def deregister_table(here: Catalog, call: Call) -> Answer:
     release_table(location, here.settings.storage_options)
     here.namespace.forget(call.id)
     here.tables.forget(call.id)
+    here.writers.forget(call.id)
     return json_answer({"id": list(call.id), "location": location})
 
 

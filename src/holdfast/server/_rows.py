@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from holdfast import CommitResult, create_table, write_table
 from holdfast.commits import translated
-from holdfast.errors import AlreadyExistsError, InvalidInputError, UnsupportedError
+from holdfast.errors import AlreadyExistsError, InvalidInputError
 from holdfast.server._answers import UNAVAILABLE, Answer, Call, json_answer, problem
 from holdfast.server._arrow import FILE, JSON, STREAM, read_rows, to_file, to_json, to_stream
 from holdfast.server._catalog import Catalog
@@ -81,12 +81,8 @@ def _put(
     """Put rows into the table's log, or say which server does."""
     if call.query["durable"] != "log" or mode != "append":
         raise InvalidInputError("durable is `log`, for rows that are appended")
-    if txn is not None:
-        raise UnsupportedError(
-            "rows go into the log by their key, without a transaction id: a repeat replaces them"
-        )
     try:
-        count = here.writers.put(call.id, rows)
+        done = here.writers.put(call.id, rows, txn)
     except OwnedElsewhereError as owned:
         answer = problem(
             UNAVAILABLE,
@@ -96,7 +92,11 @@ def _put(
             status=421,
         )
         return replace(answer, headers={OWNER_HEADER: owned.url})
-    return json_answer({"num_inserted_rows": count}, headers={APPLIED_HEADER: "true"})
+    fields = {
+        "transaction_id": call.headers.get(TXN_HEADER),
+        "num_inserted_rows": done.rows,
+    }
+    return json_answer(fields, headers={APPLIED_HEADER: str(done.applied).lower()})
 
 
 def create(here: Catalog, call: Call) -> Answer:
