@@ -439,3 +439,15 @@ def test_the_page_lists_every_option() -> None:
     assert listed == {*table._CLIENT, *table._RETRY}
     for name in table._LANCE_ONLY:
         assert f"`{name}`" in page
+
+
+def test_opening_a_store_does_not_search_the_installed_packages_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    open_store(tmp_path)
+
+    def search(**_: object) -> object:
+        raise AssertionError("it takes milliseconds, and a server opens stores all the time")
+
+    monkeypatch.setattr("holdfast.storage._registry.entry_points", search)
+    open_store(tmp_path)

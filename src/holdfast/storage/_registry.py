@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 from holdfast.errors import InvalidInputError
@@ -44,11 +45,16 @@ def find_object_store(scheme: str) -> OpenObjectStore | None:
     """Return what opens the URLs of a scheme: registered here, or by an installed package."""
     if scheme in _registered:
         return _registered[scheme]
-    for point in entry_points(group=GROUP, name=scheme):
-        return cast("OpenObjectStore", point.load())
-    return None
+    point = _installed().get(scheme)
+    return None if point is None else cast("OpenObjectStore", point.load())
 
 
 def registered_schemes() -> set[str]:
     """Return the schemes that were registered, here and by installed packages."""
-    return {*_registered, *(point.name for point in entry_points(group=GROUP))}
+    return {*_registered, *_installed()}
+
+
+@cache
+def _installed() -> Mapping[str, EntryPoint]:
+    """Return what installed packages bring. To ask them takes milliseconds: once per process."""
+    return {point.name: point for point in entry_points(group=GROUP)}

@@ -14,8 +14,9 @@ the secret in it never stands in a config or a job's options.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from importlib.metadata import entry_points
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 from holdfast.arbiter._commit_store import CommitStore
@@ -54,7 +55,13 @@ def register_commit_store(scheme: str, connect: Connect) -> None:
 
 def known_schemes() -> list[str]:
     """Return the schemes that have a commit store here, sorted."""
-    return sorted({*_registered, *(point.name for point in entry_points(group=GROUP))})
+    return sorted({*_registered, *_installed()})
+
+
+@cache
+def _installed() -> Mapping[str, EntryPoint]:
+    """Return what installed packages bring. To ask them takes milliseconds: once per process."""
+    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def redacted(url: str) -> str:
@@ -87,7 +94,10 @@ def _resolve(url: str) -> str:
 def _find(scheme: str) -> Connect:
     if scheme in _registered:
         return _registered[scheme]
-    for point in entry_points(group=GROUP, name=scheme):
+    if scheme not in _installed():
+        _installed.cache_clear()  # a package may have come since
+    point = _installed().get(scheme)
+    if point is not None:
         return cast("Connect", point.load())
     raise InvalidInputError(
         f"no commit store for this kind of URL; {suggestion(scheme, known_schemes())}",
