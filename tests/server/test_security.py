@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.client
 import json
 import socket
 import ssl
 import subprocess
+import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +16,15 @@ from typing import Any
 
 import lance
 import lancedb
+import pyarrow as pa
 import pytest
 from lance.namespace import RestNamespace
 
+from holdfast._clock import SystemClock
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.server import Role, ServerSettings, Tokens, new_secret, token_line
+from holdfast.server._answers import Answer
+from holdfast.server._sending import PIECE_BYTES, send_answer
 from server.serving import Client, ServerProcess, rows_of, serving, stream_of, wait_until
 
 TOKENS = {role: new_secret() for role in Role}
@@ -222,6 +229,100 @@ def test_sigterm_lets_requests_come_to_their_end(tmp_path: Path) -> None:
         assert server.process.wait(60) == 0
         client.close()
     assert lance.dataset(f"{tmp_path}/root/t.lance").count_rows() == 1001
+
+
+@pytest.mark.requirement("N2")
+def test_a_server_that_ends_leaves_no_insert_in_doubt(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    with serving(tmp_path / "root", log=tmp_path / "log") as server:
+        first = server.client()
+        first.create("t", rows_of([-1]))
+        first.close()
+        acknowledged: list[int] = []
+
+        def insert_until_refused(start: int) -> None:
+            own = server.client()
+            for number in range(start, start + 1_000_000):
+                try:
+                    reply = own.insert("t", rows_of([number]), txn=f"c{start}/{number}")
+                except (ConnectionError, http.client.HTTPException):  # too late to be taken
+                    break
+                assert reply.status == 200, reply.body
+                acknowledged.append(number)
+            own.close()
+
+        threads = [
+            threading.Thread(target=insert_until_refused, args=(number * 1_000_000,))
+            for number in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: len(acknowledged) >= 40, seconds=280)
+        assert server.stop() == 0
+        for thread in threads:
+            thread.join(280)
+    ids = lance.dataset(f"{tmp_path}/root/t.lance").to_table(["id"])["id"].to_pylist()
+    # Of eight requests under way each was answered: nothing is there that nobody was told of.
+    assert sorted(ids) == [-1, *sorted(acknowledged)]
+
+
+@pytest.mark.requirement("N2")
+def test_answers_that_nobody_reads_do_not_fill_the_memory(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    limits = ("--max-buffered", "40m")
+    with serving(tmp_path / "root", *limits, log=tmp_path / "log") as server:
+        client = server.client()
+        client.create("t", pa.table({"text": ["x" * 1000] * 15_000}))
+        question = (
+            b"POST /v1/table/t/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
+        )
+        unread = []
+        for _ in range(2):
+            raw = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            raw.sendall(question)
+            unread.append(raw)
+        wait_until(lambda: unsent(client) > 30e6)
+        refused = client.post("/v1/table/t/query", b"{}")
+        assert (refused.status, refused.json["code"]) == (429, 21)
+        assert client.post("/v1/table/t/count_rows").json == {"count": 15_000}
+        for raw in unread:
+            raw.close()
+        wait_until(lambda: unsent(client) == 0)
+        assert client.post("/v1/table/t/query", b"{}").table().num_rows == 15_000
+        client.close()
+
+
+def unsent(client: Client) -> float:
+    (line,) = [
+        line for line in metrics_of(client).splitlines() if line.startswith("holdfast_unsent_bytes")
+    ]
+    return float(line.split()[1])
+
+
+def test_a_client_that_stops_reading_loses_its_connection() -> None:
+    sent: list[object] = []
+    aborted: list[bool] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        if len(sent) > 2:
+            await asyncio.Event().wait()  # the client reads no more
+
+    async def answer() -> bool:
+        return await send_answer(
+            send,
+            Answer(body=b"x" * (3 * PIECE_BYTES)),
+            {},
+            patience=0.01,
+            clock=SystemClock(),
+            abort=lambda: aborted.append(True),
+            head_only=False,
+        )
+
+    assert asyncio.run(answer()) is False
+    assert aborted == [True]
+    assert len(sent) == 3
 
 
 def metrics_of(client: Client) -> str:

@@ -17,7 +17,6 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import BackpressureError, HoldfastError, InvalidInputError, StaleHandleError
@@ -37,6 +36,7 @@ from holdfast.server._answers import (
 from holdfast.server._catalog import ProtocolError
 from holdfast.server._lanes import Lane
 from holdfast.server._routes import Operation
+from holdfast.server._sending import Abort, send_answer
 from holdfast.server._service import Service
 from holdfast.server._tables import CURRENT
 from holdfast.server._tokens import ANYONE, Principal
@@ -60,6 +60,10 @@ _MAX_PARAMETERS = 100
 _SLOWEST_BYTES = 32_768  # a body comes at least at so many bytes per second
 
 
+def _nothing() -> None:
+    pass
+
+
 class RefusedError(Exception):
     """A request that ends before a handler sees it."""
 
@@ -79,12 +83,14 @@ class App:
         self._service = service
         self._settings = service.settings
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; ASGI's entry."""
+    async def __call__(
+        self, scope: Scope, receive: Receive, send: Send, *, abort: Abort = _nothing
+    ) -> None:
+        """Answer one request; ASGI's entry. `abort` ends the connection without waiting."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
-            await self._http(scope, receive, send)
+            await self._http(scope, receive, send, abort)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
 
@@ -99,45 +105,67 @@ class App:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _http(self, scope: Scope, receive: Receive, send: Send, abort: Abort) -> None:
         request = Request(scope, receive)
         request_id = self._service.ids.token()[3:19]
         begun = self._service.clock.elapsed()
         seen = _Seen(name="other")
+        with ExitStack() as places:
+            try:
+                answer = await self._answer(request, request_id, seen)
+                self._hold(answer, places)
+            except GoneError:
+                return
+            except RefusedError as refused:
+                answer = refused.answer
+            except ProtocolError as error:
+                answer = problem(error.code, str(error), kind=error.kind, request_id=request_id)
+            except HoldfastError as error:
+                answer = problem_of(error, request_id)
+            except Exception as error:  # noqa: BLE001 - the last resort: no trace reaches a client
+                answer = _defect(error, request_id)
+            seconds = self._service.clock.elapsed() - begun
+            self._note(request, answer, request_id, seen, seconds)
+            whole = await send_answer(
+                send,
+                answer,
+                {**SECURITY_HEADERS, **answer.headers, "x-request-id": request_id},
+                patience=self._settings.body_timeout.total_seconds(),
+                clock=self._service.clock,
+                abort=abort,
+                head_only=request.method == "HEAD",
+            )
+        if not whole:
+            log.warning("the client did not read its answer", extra={"request_id": request_id})
+
+    def _hold(self, answer: Answer, places: ExitStack) -> None:
+        """Count an answer as memory until it has been sent."""
         try:
-            answer = await self._answer(request, request_id, seen)
-        except GoneError:
-            return
-        except RefusedError as refused:
-            answer = refused.answer
-        except ProtocolError as error:
-            answer = problem(error.code, str(error), kind=error.kind, request_id=request_id)
-        except HoldfastError as error:
-            answer = problem_of(error, request_id)
-        except Exception as error:  # noqa: BLE001 - the last resort: no trace reaches a client
-            answer = _defect(error, request_id)
-        headers = {**SECURITY_HEADERS, **answer.headers, "x-request-id": request_id}
-        head_only = request.method == "HEAD"
-        response = Response(
-            b"" if head_only else answer.body, answer.status, headers, answer.content_type
-        )
-        elapsed = self._service.clock.elapsed() - begun
-        self._service.metrics.observe_request(seen.name, answer.status, elapsed)
+            self._service.outgoing.take(len(answer.body))
+        except BackpressureError:
+            self._service.metrics.count_refused("answers")
+            raise
+        places.callback(self._service.outgoing.give_back, len(answer.body))
+
+    def _note(
+        self, request: Request, answer: Answer, request_id: str, seen: _Seen, seconds: float
+    ) -> None:
+        """Count a request, and write its line into the log."""
+        self._service.metrics.observe_request(seen.name, answer.status, seconds)
         log.info(
             "request",
             extra={
                 "request_id": request_id,
                 "method": request.method,
-                "path": scope["path"][:300],
+                "path": request.scope["path"][:300],
                 "operation": seen.name,
                 "status": answer.status,
-                "ms": round(elapsed * 1000, 2),
+                "ms": round(seconds * 1000, 2),
                 "bytes_in": seen.size,
                 "bytes_out": len(answer.body),
                 "who": seen.who,
             },
         )
-        await response(scope, receive, send)
 
     async def _answer(self, request: Request, request_id: str, seen: _Seen) -> Answer:
         raw = _raw_path(request.scope, self._settings.root_path)

@@ -59,10 +59,11 @@ class Lane:
 
 
 class Buffers:
-    """How many bytes of requests are in memory."""
+    """How many bytes of requests, or of answers, are in memory."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, what: str = "requests") -> None:
         self._most = most
+        self._what = what
         self._used = 0
         self._lock = threading.Lock()
 
@@ -72,7 +73,7 @@ class Buffers:
         return self._used
 
     def take(self, size: int) -> None:
-        """Count bytes that came in.
+        """Count bytes.
 
         Raises:
             BackpressureError: there is no room for them.
@@ -80,7 +81,7 @@ class Buffers:
         with self._lock:
             if self._used + size > self._most:
                 raise BackpressureError(
-                    "the server holds as many bytes of requests as it may: send it again later",
+                    f"the server holds as many bytes of {self._what} as it may: ask again later",
                     bytes=size,
                     used=self._used,
                     limit=self._most,

@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -146,6 +147,7 @@ def _protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             """Begin to wait for the first request."""
             super().connection_made(transport)
+            self.app = partial(self.app, abort=transport.abort)
             self._deadline = self.loop.call_later(patience, self._check_head)
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -154,12 +156,17 @@ def _protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
             super().connection_lost(exc)
 
         def _check_head(self) -> None:
-            """Close a connection on which nothing but a piece of a head came for a while."""
+            """Close a connection on which nothing but a piece of a head came for a while.
+
+            One that is being closed waits for a client that reads nothing: it is cut.
+            """
+            if self.transport.is_closing():
+                self.transport.abort()
+                return
             cycle: Any = self.cycle  # Any: None before the first request, whatever uvicorn says
             unfinished = bool(self.conn.trailing_data[0])
             if cycle is None or (cycle.response_complete and unfinished):
                 self.transport.close()
-                return
             self._deadline = self.loop.call_later(patience, self._check_head)
 
     return Bounded

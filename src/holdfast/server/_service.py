@@ -37,6 +37,7 @@ class Service:
         )
         self.tables = Tables(settings, self.namespace)
         self.buffers = Buffers(settings.max_buffered_bytes)
+        self.outgoing = Buffers(settings.max_buffered_bytes, what="answers")
         self.metrics = Metrics(self.clock)
         self.lanes: Mapping[str, Lane] = {
             name: Lane(name, threads, settings.max_waiting)
@@ -65,6 +66,9 @@ class Service:
             )
         self.metrics.watch(
             "buffered_bytes", "Bytes of requests in memory.", lambda: float(self.buffers.used)
+        )
+        self.metrics.watch(
+            "unsent_bytes", "Bytes of answers in memory.", lambda: float(self.outgoing.used)
         )
 
     def start(self) -> None:
