@@ -17,8 +17,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from holdfast.errors import CorruptError
 from holdfast.formats._names import HOME, check_path
 
@@ -143,6 +141,8 @@ def encode_file(digests: bytes, token: str) -> tuple[TxnFile, bytes]:
         digests: all of them, one behind the other.
         token: what makes the name unlike any other.
     """
+    import numpy as np  # noqa: PLC0415 - `import holdfast` stays light
+
     ordered = np.unique(np.frombuffer(digests, dtype=f"V{DIGEST_BYTES}")).tobytes()
     pages = [ordered[at : at + _PAGE_BYTES] for at in range(0, len(ordered), _PAGE_BYTES)]
     directory = b"".join(page[:DIGEST_BYTES] + _sum(page) for page in pages)

@@ -17,11 +17,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from holdfast.errors import InvalidInputError
 from holdfast.storage._port import ObjectStore
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "holdfast.object_stores"
 OpenObjectStore = Callable[[str, Mapping[str, str]], ObjectStore]
@@ -57,4 +59,6 @@ def registered_schemes() -> set[str]:
 @cache
 def _installed() -> Mapping[str, EntryPoint]:
     """Return what installed packages bring. To ask them takes milliseconds: once per process."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - `import holdfast` stays light
+
     return {point.name: point for point in entry_points(group=GROUP)}
