@@ -11,7 +11,7 @@ from holdfast.cli._output import Exit, print_result
 from holdfast.storage import open_store
 
 _ADVICE = {
-    Verdict.ENFORCED: "This store may decide: no probe refuted its put-if-absent.",
+    Verdict.ENFORCED: "This store may decide: its put-if-absent passed the probe.",
     Verdict.IGNORED: "Acknowledged writes would vanish here. Use a commit store.",
     Verdict.RACY: "Right one by one, wrong at once: writes would vanish. Use a commit store.",
     Verdict.UNSUPPORTED: "The store refuses conditional requests. Use a commit store.",
