@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+import holdfast
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="module")
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate_docs", ROOT / "tools/generate_docs.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def generator() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT))
+        yield importlib.import_module("tools.generate_docs")
 
 
-@pytest.mark.parametrize("name", ["requirements", "events", "errors"])
+@pytest.mark.parametrize("name", ["requirements", "events", "errors", "api"])
 def test_a_generated_page_is_current(generator: ModuleType, name: str) -> None:
     path = f"docs/reference/{name}.md"
     assert generator.is_current(path, generator.PAGES[path]()), "run ./run docs"
@@ -84,3 +84,9 @@ def test_an_unknown_requirement_is_a_problem(generator: ModuleType) -> None:
     assert generator.contradictions(tests) == [
         "tests/test_it.py::test_one: there is no requirement C77"
     ]
+
+
+def test_the_api_page_has_every_public_verb_of_a_table() -> None:
+    page = (ROOT / "docs/reference/api.md").read_text()
+    verbs = [name for name in dir(holdfast.Table) if not name.startswith("_")]
+    assert [name for name in verbs if f"`Table.{name}" not in page] == []

@@ -1,17 +1,20 @@
 """Write the generated pages of docs/reference, or tell with --check whether they are current.
 
-Three pages: which tests show which requirement (read from the test sources without importing
-them), the events with their metrics, and the error tree.
+Which tests show which requirement (read from the test sources without importing them), the events
+with their metrics, the error tree, the options of Spark's data source, and the Python API.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import itertools
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+
+from tools.api_page import api_page
 
 from holdfast import errors, events
 from holdfast.spark._options import options_page
@@ -134,12 +137,22 @@ def requirements_page() -> str:
         "A test names what it shows with `@pytest.mark.requirement(id)`.",
     ]
     for title, rows in REQUIREMENTS.items():
-        lines += [f"\n## {title}\n", "| id | what it demands | tests |", "|---|---|---|"]
+        lines += [f"\n## {title}"]
         for name, demand in rows.items():
-            shown = "<br>".join(f"`{test}`" for test in tests.get(name, ()))
-            shown = shown or f"`{MEASURED.get(name, 'not built yet')}`"
-            lines.append(f"| {name} | {demand} | {shown} |")
+            lines += [f"\n### {name}\n", f"{demand}\n"]
+            shown = _by_file(tests.get(name, ()))
+            lines += shown or [f"- {MEASURED.get(name, 'not built yet')}"]
     return "\n".join(lines) + "\n"
+
+
+def _by_file(tests: Iterable[str]) -> list[str]:
+    """Return a line for each file of tests and each test in it."""
+    lines: list[str] = []
+    for file, marked in itertools.groupby(tests, key=lambda test: test.partition("::")[0]):
+        lines.append(f"- `{file}`")
+        names = (test.partition("::")[2] for test in marked)
+        lines += [f"    - `{name}`" for name in names if name]
+    return lines
 
 
 def contradictions(tests: Mapping[str, list[str]]) -> list[str]:
@@ -288,6 +301,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/events.md": events_page,
     "docs/reference/errors.md": errors_page,
     "docs/reference/spark-options.md": spark_options_page,
+    "docs/reference/api.md": lambda: api_page(NOTE),
 }
 
 
