@@ -42,7 +42,7 @@ def api_page(note: str) -> str:
 def public_methods(cls: type) -> Iterator[tuple[str, Any]]:
     """Yield name and attribute of the public methods and properties of a class, inherited too."""
     for name in sorted(dir(cls)):
-        if name.startswith("_"):
+        if name.startswith(("_", "test_")):  # the tests of a suite are not for calling
             continue
         attribute = inspect.getattr_static(cls, name)
         if isinstance(attribute, staticmethod | classmethod):
