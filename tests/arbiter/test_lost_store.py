@@ -27,11 +27,10 @@ def test_a_table_whose_commits_db_is_gone_goes_on_after_its_advice(tmp_path: Pat
     for file in (uri / "_holdfast").glob("commits.db*"):
         file.unlink()
 
-    with pytest.raises(NotFoundError, match=r"holdfast adopt URI --commit-store sqlite --confirm"):
+    with pytest.raises(NotFoundError, match=r"repair URI --new-commit-store sqlite --confirm"):
         holdfast.open_table(uri).count()
     assert not list((uri / "_holdfast").glob("commits.db*"))
-    (uri / "_holdfast" / "pin.json").unlink()
-    assert main(["adopt", str(uri), "--commit-store", "sqlite", "--confirm"]) == 0
+    assert main(["repair", str(uri), "--new-commit-store", "sqlite", "--confirm"]) == 0
 
     again = holdfast.open_table(uri)
     assert again.count() == 3

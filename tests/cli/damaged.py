@@ -125,8 +125,10 @@ class Damage:
     """What is done to a table, on which tables, and what is said of it.
 
     `finds` is the kind of what doctor finds, None for nothing; `exits` has the commands that end
-    with another code than 0, besides doctor. `heals` says that a decided object is put back by
-    whoever opens the table to read it, as every reader with the right to write does.
+    with another code than 0, besides doctor and repair. `heals` says that a decided object is put
+    back by whoever opens the table to read it, as every reader with the right to write does.
+    `mends` has, by table, the arguments with which `repair --confirm` puts it right; `lost` the
+    rows that are given up then.
     """
 
     do: Callable[[Sample], object]
@@ -135,6 +137,8 @@ class Damage:
     exits: Mapping[str, int] = field(default_factory=dict)
     on: tuple[str, ...] = ("condition", "sqlite")
     heals: bool = False
+    mends: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lost: tuple[int, ...] = ()
 
 
 def _all(code: int, verbs: Iterable[str] = EVERY) -> dict[str, int]:
@@ -159,18 +163,20 @@ def _gone(sample: Sample) -> Path:
 
 
 DAMAGES: Mapping[str, Damage] = {
-    "nothing": Damage(lambda _: None, None),
+    "nothing": Damage(lambda _: None, None, mends={"sqlite": (), "condition": ()}),
     "the newest manifest is truncated": Damage(
         lambda s: truncate(_version(s, s.newest)),
         "unreadable_object",
         "newest manifest cannot be read",
         _all(8, VERSIONS),
+        mends={"sqlite": ()},
     ),
     "an old manifest is truncated": Damage(
         lambda s: truncate(_version(s, 2)),
         "unreadable_object",
         "cannot be read",
         _all(8, ("history", "vacuum", "maintain")),
+        mends={"sqlite": ()},
     ),
     "all manifests are gone": Damage(
         lambda s: shutil.rmtree(s.file("_versions")),
@@ -185,6 +191,7 @@ DAMAGES: Mapping[str, Damage] = {
         "not in place",
         on=("sqlite",),
         heals=True,
+        mends={"sqlite": ()},
     ),
     "a data file is gone": Damage(
         lambda s: remove_first(s, "data"), "missing_file", "shows a file"
@@ -203,6 +210,7 @@ DAMAGES: Mapping[str, Damage] = {
         "pin_problem",
         "pin cannot be read",
         _all(8),
+        mends={"sqlite": (), "condition": ("--conditional-put",)},
     ),
     "the commit store is gone": Damage(
         lambda s: _gone(s).unlink(),
@@ -210,6 +218,7 @@ DAMAGES: Mapping[str, Damage] = {
         "is gone",
         _all(3),
         on=("sqlite",),
+        mends={"sqlite": ("--new-commit-store", "sqlite")},
     ),
     "the commit store is damaged": Damage(
         lambda s: _gone(s).write_bytes(b"nonsense" * 1000),
@@ -217,6 +226,7 @@ DAMAGES: Mapping[str, Damage] = {
         "damaged",
         _all(8),
         on=("sqlite",),
+        mends={"sqlite": ("--new-commit-store", "sqlite")},
     ),
     "the commit store is empty": Damage(
         lambda s: _gone(s).write_bytes(b""),
@@ -224,6 +234,7 @@ DAMAGES: Mapping[str, Damage] = {
         "no commit store",
         _all(3),
         on=("sqlite",),
+        mends={"sqlite": ("--new-commit-store", "sqlite")},
     ),
     "the commit store was set back": Damage(
         set_commit_store_back,
@@ -231,6 +242,7 @@ DAMAGES: Mapping[str, Damage] = {
         "forgot version",
         _all(8, ("maintain", "index ls")),
         on=("sqlite",),
+        mends={"sqlite": ()},
     ),
     "a stock writer was here": Damage(
         write_foreign,
@@ -245,6 +257,8 @@ DAMAGES: Mapping[str, Damage] = {
         "is missing",
         _all(8, ("shard stats", "wal ls")),
         on=("condition",),
+        mends={"condition": ()},
+        lost=(103,),
     ),
     "a log entry is gone, its record holds it": Damage(
         lambda s: _entry(s).unlink(),
@@ -252,12 +266,24 @@ DAMAGES: Mapping[str, Damage] = {
         "log entries",
         on=("sqlite",),
         heals=True,
+        mends={"sqlite": ()},
     ),
     "a log entry is truncated": Damage(
         lambda s: truncate(_entry(s)),
         "log_problem",
         "is damaged",
         _all(8, ("shard stats", "wal ls")),
+        on=("condition",),
+        mends={"condition": ()},
+        lost=(103,),
+    ),
+    "a log entry is truncated, its record holds it": Damage(
+        lambda s: truncate(_entry(s)),
+        "log_problem",
+        "is damaged",
+        _all(8, ("shard stats", "wal ls")),
+        on=("sqlite",),
+        mends={"sqlite": ()},
     ),
     "a shard manifest is truncated": Damage(
         lambda s: truncate(_shard_manifests(s)[-1]),
@@ -272,6 +298,7 @@ DAMAGES: Mapping[str, Damage] = {
         "cannot be read",
         _all(8, ("shard ls", "shard stats", "vacuum", "maintain")),
         on=("sqlite",),
+        mends={"sqlite": ()},
     ),
     "the shard manifests are gone": Damage(
         lambda s: shutil.rmtree(_shard_manifests(s)[0].parent),
@@ -285,6 +312,7 @@ DAMAGES: Mapping[str, Damage] = {
         "newest manifest",
         on=("sqlite",),
         heals=True,
+        mends={"sqlite": ()},
     ),
     "an SSTable is gone": Damage(
         lambda s: shutil.rmtree(s.sstable), "missing_file", "generation 1"

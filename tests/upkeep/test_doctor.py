@@ -384,7 +384,7 @@ def test_a_hole_in_a_log_comes_with_its_command(tmp_path: Path) -> None:
     Path(uri, entry_name(shard, positions[1]).path).unlink()
     finding = only(uri, FindingKind.LOG)
     assert finding.since is not None
-    assert finding.command == f"holdfast wal repair {uri} {shard} --confirm"
+    assert finding.command == f"holdfast repair {uri} --confirm"
     assert main(finding.command.split()[1:]) == 0
     assert examine(uri).findings == ()
     with table.claim_writer("unsharded") as writer:

@@ -184,8 +184,8 @@ def _embedded(store: ObjectStore, *, create: bool) -> CommitStore:
         if not file.exists():
             raise NotFoundError(
                 "the table's commit store is gone: bring the file back from a backup. Without one, "
-                "stop all writers, remove _holdfast/pin.json, and tie the table to a new one, from "
-                "what it holds: holdfast adopt URI --commit-store sqlite --confirm",
+                "stop all writers, and let a new one decide from what the table holds: holdfast "
+                "repair URI --new-commit-store sqlite --confirm",
                 location=store.location,
                 file=EMBEDDED_PATH,
             )

@@ -32,11 +32,16 @@ Repin = Literal["alias", "moved", "copied"]
 
 
 def repin(
-    url: str | Path, options: Mapping[str, str] | None = None, *, how: Repin
+    url: str | Path,
+    options: Mapping[str, str] | None = None,
+    *,
+    how: Repin,
+    commit_store: str | None = None,
 ) -> RecordedDecisions:
     """Let a table be opened from here: as an alias, after a move, or as a copy of its own.
 
-    Call it before anybody writes, from one process.
+    Call it before anybody writes, from one process. `commit_store` may be another address of
+    the table's commit store, with credentials, say.
 
     Raises:
         NotFoundError: no Holdfast table is here.
@@ -51,7 +56,7 @@ def repin(
         raise NotFoundError("no Holdfast table is here", location=store.location)
     if pin.arbiter is not ArbiterKind.COMMIT_STORE:
         raise InvalidInputError("this table decides by its object store: it may be moved freely")
-    connected = connect_pinned(pin, url, store)
+    connected = connect_pinned(pin, url, store, commit_store)
     check_identity(pin, connected)
     if how == "copied":
         pin = replace(pin, location=store.location, table_id=RandomIds().token())

@@ -23,6 +23,7 @@ _COMMANDS = {
     "_table": ("status", "history", "adopt", "release"),
     "_ingest": ("ingest",),
     "_upkeep": ("doctor", "rescue"),
+    "_repair": ("repair",),
     "_vacuum": ("vacuum",),
     "_maintain": ("maintain",),
     "_index": ("index",),

@@ -127,7 +127,7 @@ def _candidate(one: Candidate) -> dict[str, object]:
     }
 
 
-def _finding(one: Finding) -> dict[str, object]:
+def finding_fields(one: Finding) -> dict[str, object]:
     return {
         "kind": one.kind.value,
         "severity": one.severity.value,
@@ -150,7 +150,7 @@ def _diagnosis(found: Diagnosis) -> dict[str, object]:
         "versions_read": found.versions,
         "transactions_read": found.transactions,
         "healthy": found.healthy,
-        "findings": [_finding(one) for one in found.findings],
+        "findings": [finding_fields(one) for one in found.findings],
         "elapsed_seconds": round(found.elapsed, 3),
     }
 

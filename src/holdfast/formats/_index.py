@@ -30,6 +30,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _RECORD = re.compile(rf"{BUILDS_FOLDER}/([0-9a-f-]{{36}})/build\.json")
 _OF_BUILD = re.compile(rf"{BUILDS_FOLDER}/([0-9a-f-]{{36}})/.+")
 _TASK = re.compile(rf"{BUILDS_FOLDER}/[0-9a-f-]{{36}}/tasks/\d{{5,}}\.json")
+_PLAN = re.compile(rf"{BUILDS_FOLDER}/[0-9a-f-]{{36}}/plan\.json")
 _ATTEMPT = re.compile(rf"{BUILDS_FOLDER}/[0-9a-f-]{{36}}/attempts/([0-9a-f-]{{36}})\.json")
 
 
@@ -95,6 +96,11 @@ def task_name(build_id: str, task: int) -> Name:
 def is_task_path(path: str) -> bool:
     """Tell whether this is the path of a task's decided name."""
     return _TASK.fullmatch(path) is not None
+
+
+def is_plan_path(path: str) -> bool:
+    """Tell whether this is the path of a build's frozen plan."""
+    return _PLAN.fullmatch(path) is not None
 
 
 def plan_name(build_id: str) -> Name:

@@ -78,6 +78,11 @@ def is_path(path: str) -> bool:
     return len(path) <= _MAX_PATH_CHARS and _PATH.fullmatch(path) is not None
 
 
+def set_aside_path(path: str, token: str) -> str:
+    """Return where a repair keeps the bytes that were at a path."""
+    return check_path(f"{HOME}/quarantine/{path.replace('/', '-')}-{token}")
+
+
 def belongs_to_table(path: str) -> bool:
     """Tell whether Lance or Holdfast gives objects of a table such a name, as far as it shows."""
     folder, slash, rest = path.partition("/")

@@ -13,6 +13,8 @@ from holdfast.upkeep._doctor import Diagnosis, doctor
 from holdfast.upkeep._findings import Finding, FindingKind, Severity
 from holdfast.upkeep._flush_log import FlushLogResult
 from holdfast.upkeep._maintain import MaintainResult, Policy, Step, StepKind, StepState
+from holdfast.upkeep._repair import RepairResult, repair
+from holdfast.upkeep._repair_steps import RepairKind, RepairState, RepairStep
 from holdfast.upkeep._rescue import Rescued, RescueResult, rescue
 from holdfast.upkeep._reset_log import ResetLogResult
 from holdfast.upkeep._schedule import Lease, Schedule, read_lease, take_lease
@@ -32,6 +34,10 @@ __all__ = [
     "LeftoverKind",
     "MaintainResult",
     "Policy",
+    "RepairKind",
+    "RepairResult",
+    "RepairState",
+    "RepairStep",
     "RescueResult",
     "Rescued",
     "ResetLogResult",
@@ -44,6 +50,7 @@ __all__ = [
     "VacuumResult",
     "doctor",
     "read_lease",
+    "repair",
     "rescue",
     "take_lease",
     "vacuum",

@@ -155,8 +155,8 @@ def _tie(uri: str, options: StorageOptions, store: ObjectStore, commit_store: st
     try:
         pin = read_pin(store)
     except CorruptError as error:
-        advice = "bring back _holdfast/pin.json from a backup; until then nobody opens the table"
-        return _Tie(problems=(_pin_problem(store, str(error), advice),))
+        advice = "until then nobody opens the table: put it back with the command"
+        return _Tie(problems=(_pin_problem(uri, store, str(error), advice),))
     if pin is None:
         return _Tie()
     return _ask_arbiter(uri, options, store, pin, commit_store)
@@ -171,9 +171,10 @@ def _ask_arbiter(
         records = records_of(arbiter)
     except PinMismatchError as error:
         # The message has the way out, for each case its own.
-        problem = _pin_problem(store, str(error), "until then nobody can write to the table")
+        advice = "until then nobody can write to the table"
+        problem = _pin_problem(uri, store, str(error), advice)
     except HoldfastError as error:
-        problem = _store_problem(pin, error)
+        problem = _store_problem(uri, pin, error)
     else:
         return _Tie(pin=pin, arbiter=arbiter, records=records, problems=tuple(_unfit(pin, arbiter)))
     if arbiter is not None:
@@ -203,7 +204,7 @@ def _unfit(pin: Pin, arbiter: Arbiter) -> Iterator[Finding]:
         )
 
 
-def _pin_problem(store: ObjectStore, what: str, advice: str) -> Finding:
+def _pin_problem(uri: str, store: ObjectStore, what: str, advice: str) -> Finding:
     info = None
     with suppress(NotFoundError):
         info = store.head(PIN_PATH)
@@ -212,12 +213,13 @@ def _pin_problem(store: ObjectStore, what: str, advice: str) -> Finding:
         severity=Severity.PROBLEM,
         what=what,
         advice=advice,
+        command=f"holdfast repair {uri}",
         path=PIN_PATH,
         since=stamp_of(info),
     )
 
 
-def _store_problem(pin: Pin, error: HoldfastError) -> Finding:
+def _store_problem(uri: str, pin: Pin, error: HoldfastError) -> Finding:
     """Tell of a commit store that forgot, is damaged, gone, or gives no answer."""
     embedded = pin.store_url == EMBEDDED
     if isinstance(error, CommitStoreRegressedError):
@@ -226,15 +228,17 @@ def _store_problem(pin: Pin, error: HoldfastError) -> Finding:
             severity=Severity.PROBLEM,
             what=str(error),
             advice="stop all writers; bring the records back from a backup, or take what the "
-            "object store shows with `holdfast adopt --accept`",
+            "object store shows with the command",
+            command=f"holdfast repair {uri} --confirm",
         )
+    lost = isinstance(error, NotFoundError | CorruptError)
     return Finding(
         kind=FindingKind.COMMIT_STORE,
         severity=Severity.PROBLEM,
         what=f"the commit store cannot be asked, so nobody can write: {error}",
         advice="start it, or bring it back from a backup; what is said below does not know "
         "its records",
-        command=None if embedded else f"holdfast store check {pin.store_url}",
+        command=f"holdfast repair {uri}" if lost else f"holdfast store check {pin.store_url}",
         path=EMBEDDED_PATH if embedded else None,
     )
 

@@ -126,7 +126,12 @@ class ShardsExam:
             severity=Severity.PROBLEM,
             what=f"the shard's newest manifest cannot be read: {error}",
             advice="nobody writes to the shard or reads its rows until then; "
-            "bring back the object from a backup",
+            + (
+                "see what can be put back with the command"
+                if regressed or foreign
+                else "bring back the object from a backup"
+            ),
+            command=f"holdfast repair {self.uri}" if regressed or foreign else None,
             path=shard_manifest_folder(shard_id),
             shard=shard_id,
             since=self._newest_stamp(shard_manifest_folder(shard_id)),
@@ -163,7 +168,7 @@ class ShardsExam:
                 "is read or flushed",
                 advice="bring back the object from a backup; else give up its rows and close the "
                 "hole with the command",
-                command=f"holdfast wal repair {self.uri} {shard_id} --confirm",
+                command=f"holdfast repair {self.uri} --confirm",
                 path=path,
                 shard=shard_id,
                 since=stamp_of(self.objects.get(path) or self.objects.get(later)),

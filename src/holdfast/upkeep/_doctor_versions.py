@@ -89,24 +89,34 @@ class VersionsExam:
                     severity=Severity.PROBLEM,
                     what=f"the commit store forgot version {version}; it knows {records.newest}",
                     advice="stop all writers; was it restored from a backup? Then bring it up to "
-                    "date, or take what the object store shows with `holdfast adopt --accept`",
-                    command=accept,
+                    "date, or take what the object store shows with the command",
+                    command=f"holdfast repair {self.uri} --confirm",
                     path=path,
                     version=version,
                     since=stamp_of(listed.get(version)),
                 )
                 continue
+            held = version in changed and self._is_held(records, version)
             yield Finding(
                 kind=FindingKind.FOREIGN,
                 severity=Severity.PROBLEM,
                 what=f"version {version} was written past Holdfast",
-                advice="find that writer and stop it; look at the version; to keep it, "
+                advice="find that writer and stop it; look at the version; to have the decided "
+                "one back, the command; to keep what is there, `holdfast adopt --accept`"
+                if held
+                else "find that writer and stop it; look at the version; to keep it, "
                 "`holdfast adopt --accept`",
-                command=accept,
+                command=f"holdfast repair {self.uri} --confirm" if held else accept,
                 path=path,
                 version=version,
                 since=stamp_of(listed.get(version)),
             )
+
+    @staticmethod
+    def _is_held(records: Records | None, version: int | None) -> bool:
+        """Tell whether a version's record still has its bytes, as far as the record tells."""
+        record = None if records is None or version is None else records.found.get(version)
+        return record is not None and (record.body is not None or record.staged is not None)
 
     def _unfinished(self, records: Records, listed: Mapping[int, ObjectInfo]) -> Iterator[Finding]:
         for version in unfinished(records, listed):
@@ -148,14 +158,18 @@ class VersionsExam:
         for path in self.seen.unreadable:
             version = version_of(path)
             newest = version is not None and version > self.seen.version
+            held = self._is_held(self.records, version)
             yield Finding(
                 kind=FindingKind.UNREADABLE,
                 severity=Severity.PROBLEM if newest else Severity.WARNING,
                 what="the newest manifest cannot be read, so nobody can open the table"
                 if newest
                 else "an object of the table cannot be read as what it should be",
-                advice="if it was damaged, bring it back from a backup; nothing that is said here "
+                advice="its record still holds its bytes: put them back with the command"
+                if held
+                else "if it was damaged, bring it back from a backup; nothing that is said here "
                 "takes it into account",
+                command=f"holdfast repair {self.uri} --confirm" if held else None,
                 path=path,
                 version=version,
                 since=stamp_of(self.seen.objects.get(path)),
