@@ -33,25 +33,15 @@ from holdfast.arbiter._decision import (
     SupportsVerdict,
     Won,
 )
-from holdfast.arbiter._lost_store import (
-    find_pin,
-    make_pin_anew,
-    put_pin_back,
-    refuse_living,
-    replace_commit_store,
-)
 from holdfast.arbiter._move import (
     move_commit_store,
 )
 from holdfast.arbiter._open import (
     EMBEDDED,
-    connect_pinned,
-    connect_store,
     create_arbiter,
     open_arbiter,
 )
 from holdfast.arbiter._pinning import (
-    check_identity,
     confirm_pin,
     pin_to_commit_store,
     pin_to_condition,
@@ -60,15 +50,6 @@ from holdfast.arbiter._place import read_pin
 from holdfast.arbiter._probe import (
     ProbeReport,
     probe_clients,
-)
-from holdfast.arbiter._rebuild import (
-    Comparison,
-    Forgotten,
-    Undecided,
-    Wrong,
-    compare,
-    put_back,
-    rebuild_records,
 )
 from holdfast.arbiter._recorded import (
     MOST_UNFINISHED,
@@ -116,11 +97,9 @@ __all__ = [
     "MOST_UNFINISHED",
     "Arbiter",
     "CommitStore",
-    "Comparison",
     "ConditionalPut",
     "Decision",
     "Entry",
-    "Forgotten",
     "Key",
     "Lost",
     "Name",
@@ -133,13 +112,10 @@ __all__ = [
     "SupportsChains",
     "SupportsSetUp",
     "SupportsVerdict",
-    "Undecided",
     "Verdict",
     "Won",
-    "Wrong",
     "accept_shards",
     "address_of",
-    "check_identity",
     "check_key",
     "check_limit",
     "check_number",
@@ -147,17 +123,12 @@ __all__ = [
     "check_series",
     "check_store",
     "check_value",
-    "compare",
     "confirm_pin",
     "connect_commit_store",
-    "connect_pinned",
-    "connect_store",
     "create_arbiter",
-    "find_pin",
     "for_reading",
     "forget",
     "known_schemes",
-    "make_pin_anew",
     "move_commit_store",
     "new_token",
     "open_arbiter",
@@ -165,16 +136,11 @@ __all__ = [
     "pin_to_condition",
     "probe",
     "probe_clients",
-    "put_back",
-    "put_pin_back",
     "read_pin",
-    "rebuild_records",
     "redacted",
-    "refuse_living",
     "register_commit_store",
     "remember",
     "repin",
-    "replace_commit_store",
     "scope_of",
     "verdict_of",
 ]
