@@ -4,6 +4,9 @@
 their inner lock taken, or release one that another thread holds, and whoever wakes others then
 hangs. A `SimpleQueue` puts and gets by one instruction each, so waiting is getting from one.
 
+A signal that arrives after Python's last look for one, and before the thread sleeps, wakes nobody:
+Python notes it and sleeps on. So nobody sleeps for longer than a glance without looking.
+
     wakeup = bell.listen()     # first, so that no ring is missed
     if not ready():
         wakeup.wait()          # until bell.ring()
@@ -12,7 +15,20 @@ hangs. A `SimpleQueue` puts and gets by one instruction each, so waiting is gett
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+GLANCE_SECONDS = 0.5
+
+
+def await_item(queue: SimpleQueue[Item]) -> Item:
+    """Get from a queue, however long that takes; an interrupt is noticed within a glance."""
+    while True:
+        with suppress(Empty):
+            return queue.get(timeout=GLANCE_SECONDS)
 
 
 class Wakeup:
@@ -29,8 +45,11 @@ class Wakeup:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until woken, at most so many seconds; tell whether it was."""
+        if seconds is None:
+            await_item(self._calls)
+            return True
         try:
-            self._calls.get(timeout=None if seconds is None else max(0.0, seconds))
+            self._calls.get(timeout=max(0.0, seconds))
         except Empty:
             return False
         return True

@@ -45,6 +45,7 @@ class Turn:
 
 for module in (_group, _wakeup):
     vars(module)["SimpleQueue"] = Turn
+vars(_wakeup)["GLANCE_SECONDS"] = None  # here nobody is interrupted, and waiting takes no time
 
 
 class Numbered(Item):

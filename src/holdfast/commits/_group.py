@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
+from holdfast._wakeup import await_item
 from holdfast.commits._lance import is_panic
 from holdfast.errors import CommitUnknownError
 
@@ -93,7 +94,7 @@ class GroupCommit(Generic[Item, Result]):
                 ticket.leads = leads
                 self._waiting.append(ticket)
             if not leads:
-                ticket.turn.get()  # until it is done, or is to lead
+                await_item(ticket.turn)  # until it is done, or is to lead
             if not ticket.done:
                 self._lead()
                 self._leave(ticket, None)

@@ -38,6 +38,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Protocol
 
+from holdfast._wakeup import await_item
 from holdfast.commits._lance import is_panic
 from holdfast.errors import HoldfastError
 
@@ -201,7 +202,7 @@ class GroupCommit:
     def _await(self, item: Item) -> None:
         """Return when an item is done; lead when that is its caller's turn."""
         if not item.leads:
-            item.turn.get()
+            await_item(item.turn)
             if item.follower is not None:
                 _call(item.follower)
         if not item.done:
