@@ -268,6 +268,23 @@ def test_every_public_name_is_in_the_reference(public: ModuleType) -> None:
     assert sorted(set(public.__all__) - named) == []
 
 
+_PLACE = re.compile(r"`([\w/]+\.py)`(?:: `(\w+)(?:\.(\w+))?`)?")
+
+
+def test_the_walks_of_the_architecture_lead_somewhere() -> None:
+    walks = re.findall(r"^\| .* \| (.*) \|$", (DOCS / "architecture.md").read_text(), re.MULTILINE)
+    places = [place for cell in walks for place in _PLACE.findall(cell)]
+    assert len(places) > 15
+    for file, outer, inner in places:
+        path = ROOT / file if file.startswith("tests/") else ROOT / "src" / "holdfast" / file
+        names = {
+            node.name
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        }
+        assert {name for name in (outer, inner) if name} <= names, file
+
+
 @functools.cache
 def named_tests(file: Path) -> frozenset[str]:
     return frozenset(
