@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 import holdfast
 from commits.table_worker import rows
+from holdfast.commits import _drop
 from holdfast.errors import (
     AlreadyExistsError,
     HoldfastError,
@@ -21,7 +23,8 @@ from holdfast.errors import (
     NotFoundError,
     PermissionDeniedError,
 )
-from holdfast.formats import PIN_PATH, version_name
+from holdfast.formats import PIN_PATH, ArbiterKind, version_name
+from holdfast.options import StorageOptions
 from holdfast.testing import FaultyS3
 
 pytestmark = pytest.mark.requirement("C9")
@@ -230,6 +233,40 @@ def test_a_drop_that_was_killed_is_finished_by_the_next(tables: Any, tmp_path: P
     drop(tables, ["t"], confirm="true")
     assert listed(tables) == []
     assert not (tmp_path / "t.lance" / PIN_PATH).exists()
+
+
+@pytest.mark.requirement("P4")
+def test_a_reader_that_puts_a_manifest_back_during_a_drop_bars_nothing(
+    tables: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tables, ["t"], 1)
+    write(tables, ["t"], 2, mode="append")
+    reader = holdfast.open_table(tmp_path / "t.lance")
+    retire = _drop._retire
+    put_back: list[bool] = []
+
+    def read_again() -> None:
+        manifest = tmp_path / "t.lance" / version_name(2).path
+        manifest.unlink(missing_ok=True)
+        with contextlib.suppress(HoldfastError):
+            reader.to_table()  # its newest manifest is gone, but decided: it comes back
+        put_back.append(manifest.exists())
+
+    def read_around_it(uri: str, options: StorageOptions) -> None:
+        read_again()
+        retire(uri, options)
+        read_again()
+        read_back = tmp_path / "t.lance" / version_name(1).path
+        read_back.write_bytes(b"of a reader that began before")
+
+    monkeypatch.setattr(_drop, "_retire", read_around_it)
+    drop(tables, ["t"], confirm="true")
+    has_store = reader.pin is not None and reader.pin.arbiter is ArbiterKind.COMMIT_STORE
+    assert put_back == [has_store, False]
+    assert not list((tmp_path / "t.lance").rglob("*.manifest"))
+    write(tables, ["t"], 7)
+    assert read(tables, ["t"]) == [7]
+    reader.close()
 
 
 def test_datasets_made_through_it_do_not_travel(tables: Any) -> None:

@@ -30,6 +30,7 @@ from holdfast.arbiter._decision import (
     Lost,
     RetryPolicy,
     SupportsChains,
+    SupportsRetirement,
     SupportsVerdict,
     Won,
 )
@@ -110,6 +111,7 @@ __all__ = [
     "StoreReport",
     "StoreUrl",
     "SupportsChains",
+    "SupportsRetirement",
     "SupportsSetUp",
     "SupportsVerdict",
     "Verdict",

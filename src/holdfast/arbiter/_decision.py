@@ -108,6 +108,15 @@ class SupportsVerdict(Protocol):
 
 
 @runtime_checkable
+class SupportsRetirement(Protocol):
+    """An arbiter that can end a table's id."""
+
+    def retire(self) -> None:
+        """End this table's id: every handle of it is refused from now on."""
+        ...
+
+
+@runtime_checkable
 class SupportsChains(Protocol):
     """An arbiter that decides faster than the object store: the next name need not wait."""
 

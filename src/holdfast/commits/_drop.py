@@ -9,6 +9,10 @@
 | all other files      | the pin: the next drop finishes, no creation mistakes it            |
 | the pin              | nothing                                                             |
 
+Whoever misses a manifest that a commit store has decided puts it back, readers included. So the
+table's id is retired there once its newest manifest is gone, and what came back until then goes
+with the other files: else a lone manifest without a pin would bar this place for ever.
+
 What writers add meanwhile, and names that no table has (`.DS_Store`), stay behind and belong
 to nothing. Records in a commit store stay: the table that is made next at this place gets an
 id of its own.
@@ -17,9 +21,11 @@ id of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from holdfast.errors import InvalidInputError, NotFoundError
+from holdfast.arbiter import SupportsRetirement, open_arbiter
+from holdfast.errors import HoldfastError, InvalidInputError, NotFoundError
 from holdfast.formats import PIN_PATH, check_path, version_of
 from holdfast.options import StorageOptions
 from holdfast.storage import ObjectInfo, ObjectStore, open_store
@@ -59,12 +65,28 @@ def plan_drop(store: ObjectStore) -> Doomed:
     )
 
 
-def drop(store: ObjectStore, doomed: Doomed) -> None:
+def drop(store: ObjectStore, doomed: Doomed, uri: str, options: StorageOptions) -> None:
     """Remove what was planned, one stage after the other. Safe to repeat."""
     manifests = [path for path in doomed.paths if version_of(path) is not None]
     others = doomed.paths[len(manifests) : -1]
-    for stage in (manifests[:-1], manifests[-1:], others, [PIN_PATH]):  # a batch has no order
+    for stage in (manifests[:-1], manifests[-1:]):  # a batch has no order
         store.delete(stage)
+    _retire(uri, options)
+    store.delete(others)
+    store.delete([info.path for info in store.list() if version_of(info.path) is not None])
+    store.delete([PIN_PATH])
+
+
+def _retire(uri: str, options: StorageOptions) -> None:
+    """End the table's id, so that no manifest of it is put back any more.
+
+    A commit store that gives no answer gives readers none either, so they put nothing back.
+    """
+    with suppress(HoldfastError):
+        arbiter = open_arbiter(uri, options)
+        if isinstance(arbiter, SupportsRetirement):
+            arbiter.retire()
+        arbiter.close()
 
 
 def drop_table(uri: str, storage_options: StorageOptions) -> Doomed:
@@ -75,7 +97,7 @@ def drop_table(uri: str, storage_options: StorageOptions) -> Doomed:
     """
     store = open_store(uri, storage_options)
     doomed = plan_drop(store)
-    drop(store, doomed)
+    drop(store, doomed, uri, storage_options)
     return doomed
 
 

@@ -177,7 +177,7 @@ class Namespace(LanceNamespace):
             store = open_store(location, self._options)
             doomed = plan_drop(store)
             self._check_drop(request, location, doomed)
-            drop(store, doomed)
+            drop(store, doomed, location, self._options)
             with self._lock:
                 self._tables.pop((os.getpid(), location), None)
             fields = {"id": _fields(request)["id"], "location": location}

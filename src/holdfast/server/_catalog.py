@@ -268,8 +268,10 @@ def delete_tag(here: Catalog, call: Call) -> Answer:
 
 def table_stats(here: Catalog, call: Call) -> Answer:
     """Return the sizes of a table and of its fragments."""
-    dataset = here.tables.open(call.id).dataset()
-    return json_answer(stats_of(dataset))
+    table = here.tables.open(call.id)
+    dataset = table.dataset()
+    with translated(table.uri):
+        return json_answer(stats_of(dataset))
 
 
 def list_indexes(here: Catalog, call: Call) -> Answer:

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from holdfast import Table, TableStatus, VersionInfo
 from holdfast._clock import Clock
-from holdfast.commits import Namespace
+from holdfast.commits import Namespace, translated
 from holdfast.errors import HoldfastError, NotFoundError, StaleHandleError
 from holdfast.server._catalog import stats_of
 from holdfast.server._metrics import Metrics
@@ -29,9 +29,10 @@ log = logging.getLogger("holdfast.server")
 Id = tuple[str, ...]
 Kind = TypeVar("Kind")
 _LAST_COMMITS = 5
-_MOST_TABLES = 1000
+MOST_TABLES = 1000
 _DEEPEST = 8
 _CHECKS_KEPT_FOR = timedelta(minutes=10)
+_RESTS = 9  # it rests so many times as long as it looked: at most a tenth of a processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Check:
 
 
 class Looks:
-    """Looks at all tables every `interval`; the newest look of each is kept."""
+    """Looks at all tables now and then; the newest look of each is kept."""
 
     def __init__(
         self,
@@ -100,6 +101,7 @@ class Looks:
         self._checking: set[Id] = set()
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="holdfast-checks")
         self._ended = threading.Event()
+        self._pause = settings.look.total_seconds()
         self._thread = threading.Thread(target=self._run, name="holdfast-looks", daemon=True)
 
     def start(self) -> None:
@@ -119,7 +121,7 @@ class Looks:
         """
         with self._lock:
             look = self._summaries.get(table_id)
-        fresh = look is not None and self._clock.now() - look.at <= 2 * self._interval
+        fresh = look is not None and self._clock.now() - look.at <= 2 * self._pause
         return look if look is not None and fresh else self._look(table_id)
 
     def check(self, table_id: Id) -> Look[Check] | None:
@@ -135,17 +137,16 @@ class Looks:
                 self._pool.submit(self._check, table_id)
         return look
 
-    @property
-    def _interval(self) -> float:
-        return self._settings.look.total_seconds()
-
     def _run(self) -> None:
         while not self._ended.is_set():
+            begun = self._clock.elapsed()
             try:
                 self._look_at_all()
             except HoldfastError as error:
                 log.warning("tables could not be listed", extra={"reason": str(error)})
-            self._ended.wait(self._interval)
+            took = self._clock.elapsed() - begun
+            self._pause = max(self._settings.look.total_seconds(), _RESTS * took)
+            self._ended.wait(self._pause)
 
     def _look_at_all(self) -> None:
         found = find_tables(self._namespace)
@@ -156,6 +157,8 @@ class Looks:
                 self._look(table_id)
             except NotFoundError:
                 continue
+            except Exception:  # one table must not end the looks at the others
+                log.exception("a look failed", extra={"table": ".".join(table_id)})
         with self._lock:
             gone = self._summaries.keys() - set(found)
             for table_id in gone:
@@ -210,15 +213,16 @@ def summarize(table: Table) -> Summary:
     """Look at a table."""
     status = table.status()
     dataset: Any = table.dataset()  # Any: pylance's stubs lack much of it
-    stats = stats_of(dataset)
-    fragments = tuple(
-        (
-            int(part.fragment_id),
-            int(part.metadata.num_rows),
-            sum(int(file.file_size_bytes or 0) for file in part.metadata.files),
+    with translated(table.uri):
+        stats = stats_of(dataset)
+        fragments = tuple(
+            (
+                int(part.fragment_id),
+                int(part.metadata.num_rows),
+                sum(int(file.file_size_bytes or 0) for file in part.metadata.files),
+            )
+            for part in dataset.get_fragments()
         )
-        for part in dataset.get_fragments()
-    )
     return Summary(
         status=status,
         size=int(stats["total_bytes"]),
@@ -233,14 +237,14 @@ def find_tables(namespace: Namespace, start: Sequence[str] = ()) -> list[Id]:
     """Return the ids of the tables below a namespace, those in folders included."""
     found: list[Id] = []
     waiting: list[Id] = [tuple(start)]
-    while waiting and len(found) < _MOST_TABLES:
+    while waiting and len(found) < MOST_TABLES:
         here = waiting.pop(0)
         request = {"id": list(here)}
         found += [(*here, name) for name in namespace.list_tables(request)["tables"]]
         if len(here) < _DEEPEST:
             names = namespace.list_namespaces(request)["namespaces"]
             waiting += [(*here, name) for name in names]
-    return found[:_MOST_TABLES]
+    return found[:MOST_TABLES]
 
 
 def _gauges(summary: Summary, at: float) -> dict[str, float]:

@@ -24,7 +24,7 @@ from holdfast.errors import HoldfastError, InvalidInputError, NotFoundError, Sta
 from holdfast.server import _routes as routes
 from holdfast.server import _views as views
 from holdfast.server._answers import Answer, Call
-from holdfast.server._looks import Id, Looks, find_tables
+from holdfast.server._looks import MOST_TABLES, Id, Looks, find_tables
 from holdfast.server._metrics import Metrics
 from holdfast.server._sessions import end_cookie, make_cookie, read_cookie
 from holdfast.server._settings import ServerSettings
@@ -120,6 +120,7 @@ class Pages:
                 for table_id, look in looks
             ],
             count=len(found),
+            most=MOST_TABLES,
             rows=sum(one.status.rows for one in seen),
             bytes=sum(one.size for one in seen),
             page=page,
