@@ -21,7 +21,6 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 import pytest
 
@@ -62,7 +61,7 @@ def require(name: str) -> None:
     pytest.skip(reason)
 
 
-_PORTS: list[IO[str]] = []  # locked until this process ends
+_PORTS: list[int] = []  # file descriptors, locked until this process ends
 
 
 def free_port() -> int:
@@ -77,11 +76,12 @@ def free_port() -> int:
         with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as other:
             one.bind(("127.0.0.1", port))
             other.bind(("127.0.0.1", port + 10_000))
-            lock = Path(tempfile.gettempdir(), f"holdfast-port-{port}").open("w")  # noqa: SIM115
+            file = Path(tempfile.gettempdir(), f"holdfast-port-{port}")
+            lock = os.open(file, os.O_CREAT | os.O_RDWR)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                lock.close()
+                os.close(lock)
                 continue
             _PORTS.append(lock)
             return port

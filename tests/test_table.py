@@ -560,9 +560,10 @@ def test_a_table_with_the_old_manifest_names(tmp_path: Path, arbiter: str) -> No
 @pytest.mark.requirement("C2")
 def test_a_table_on_s3_ddb_is_refused_clearly() -> None:
     uri = "s3+ddb://bucket/t.lance?ddbTableName=commits"
-    for call in (holdfast.open_table, holdfast.adopt_table):
-        with pytest.raises(InvalidInputError, match="DynamoDB"):
-            call(uri)
+    with pytest.raises(InvalidInputError, match="DynamoDB"):
+        holdfast.open_table(uri)
+    with pytest.raises(InvalidInputError, match="ddbTableName"):
+        holdfast.adopt_table("s3+ddb://bucket/t.lance", commit_store="sqlite")
     with pytest.raises(InvalidInputError, match="adopt_table"):
         holdfast.create_table(uri, SCHEMA)
 

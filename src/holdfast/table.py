@@ -23,8 +23,10 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from holdfast._clock import Clock, SystemClock
 from holdfast.arbiter import (
+    STOCK_DYNAMODB,
     Arbiter,
     RecordedDecisions,
+    StockRows,
     SupportsVerdict,
     accept_shards,
     confirm_pin,
@@ -674,6 +676,11 @@ def adopt_table(
     first: from now on every writer goes through Holdfast. On a table that is tied already,
     `accept=N` takes foreign versions up to N as decided, and writing may go on.
 
+    A table that stock Lance keeps on `s3+ddb://` is taken over under its plain `s3://` address:
+    what stock decided in DynamoDB is finished, and its rows are closed, so that nobody opens it
+    by them any more. It needs a commit store. Stop stock writers first all the same: a dataset
+    that one has open may still write, which is noticed (`ForeignVersionError`).
+
     Transaction ids that a table was given before it was released, or before it was cloned with
     pylance's `shallow_clone`, are still applied: their files are where they were, or are copied
     from the original.
@@ -683,6 +690,16 @@ def adopt_table(
         InvalidInputError: it has the old manifest names, or `accept` is not its newest.
         PinMismatchError: it is tied to something else.
     """
+    if str(uri).startswith(STOCK_DYNAMODB):
+        if commit_store is None:
+            raise InvalidInputError(
+                "a table of s3+ddb:// needs a commit store: datasets that stock Lance has open "
+                "write without a condition, which only a commit store notices",
+                uri=uri,
+            )
+        rows = StockRows(str(uri), storage_options)
+        rows.close()
+        uri, storage_options = rows.uri, rows.options
     options = StorageOptions(storage_options)
     resolved = {key: resolve(key, value) for key, value in options.items()}
     store = open_store(uri, options)

@@ -61,6 +61,8 @@ from holdfast.arbiter._repin import (
     Repin,
     repin,
 )
+from holdfast.arbiter._stock_rows import SCHEME as STOCK_DYNAMODB
+from holdfast.arbiter._stock_rows import StockRows
 from holdfast.arbiter._store_check import (
     StoreReport,
     check_store,
@@ -96,6 +98,7 @@ __all__ = [
     "MAX_SERIES_CHARS",
     "MAX_VALUE_BYTES",
     "MOST_UNFINISHED",
+    "STOCK_DYNAMODB",
     "Arbiter",
     "CommitStore",
     "ConditionalPut",
@@ -108,6 +111,7 @@ __all__ = [
     "RecordedDecisions",
     "Repin",
     "RetryPolicy",
+    "StockRows",
     "StoreReport",
     "StoreUrl",
     "SupportsChains",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict
 
 import holdfast
-from holdfast.arbiter import EMBEDDED, read_pin, redacted
+from holdfast.arbiter import EMBEDDED, STOCK_DYNAMODB, StockRows, read_pin, redacted
 from holdfast.arbiter._open import URL_VARIABLE
 from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
@@ -89,11 +89,15 @@ def history(arguments: argparse.Namespace) -> Exit:
 
 def adopt(arguments: argparse.Namespace) -> Exit:
     """Tie a table, or say how it would be tied."""
-    options = storage_options(arguments.option)
-    store = open_store(arguments.uri, options)
+    options: Mapping[str, str] = storage_options(arguments.option)
+    uri, rows = arguments.uri, None
+    if arguments.uri.startswith(STOCK_DYNAMODB):
+        rows = StockRows(arguments.uri, options)
+        uri, options = rows.uri, rows.options
+    store = open_store(uri, options)
     pin = read_pin(store)
     commit_store = arguments.commit_store or _pinned(pin)
-    newest = max(require_versions(store))
+    newest = max(require_versions(store)) if rows is None else rows.newest()
     if arguments.accept is not None and arguments.accept != newest:
         raise InvalidInputError(
             "accept the newest version that is there", newest=newest, accept=arguments.accept
@@ -102,7 +106,7 @@ def adopt(arguments: argparse.Namespace) -> Exit:
         adopted = holdfast.adopt_table(
             arguments.uri,
             commit_store=commit_store,
-            storage_options=options,
+            storage_options=storage_options(arguments.option),
             accept=arguments.accept,
         )
         with closing(adopted):
@@ -110,7 +114,7 @@ def adopt(arguments: argparse.Namespace) -> Exit:
     by = _shown(commit_store)
     shown = {
         "done": arguments.confirm,
-        "uri": arguments.uri,
+        "uri": uri,
         "version": newest,
         "accept": arguments.accept,
         "arbiter": ArbiterKind.CONDITIONAL_PUT.value

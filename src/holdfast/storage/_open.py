@@ -90,8 +90,8 @@ def _split(url: str | Path) -> tuple[str, str]:
         raise InvalidInputError("this store URL cannot be read") from None
     if parts.scheme == "s3+ddb":
         raise InvalidInputError(
-            "a table on s3+ddb:// is decided by Lance's own DynamoDB store: let all its writers "
-            "finish, then give the same table as s3:// (adopt_table), and stop using s3+ddb://"
+            "a table on s3+ddb:// is decided by Lance's own DynamoDB store: take it over with "
+            "`holdfast adopt URI --confirm` (adopt_table), then give it as s3://"
         )
     if parts.scheme not in _BUILT_IN and find_object_store(parts.scheme) is None:
         known = sorted({*_BUILT_IN, *registered_schemes()})
