@@ -1,17 +1,21 @@
-"""`holdfast shard ls|show|stats URI`: the shards of a table. Never fences."""
+"""`holdfast shard ls|show|stats|repair URI`: the shards of a table. Never fences."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from holdfast.cli._arguments import add_json, add_table
+from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
 from holdfast.cli._table import add_commit_store
 from holdfast.cli._wal import add_shard, opened
 from holdfast.errors import NotFoundError
 from holdfast.formats._shard_manifest import ShardManifest
 from holdfast.wal import ShardManifests, WalTailer, list_shards
+
+if TYPE_CHECKING:
+    from holdfast.upkeep import RepairShardResult
 
 
 def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -33,6 +37,17 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     showing = parts.add_parser("show", help="show one shard's state", allow_abbrev=False)
     add_shard(showing)
     showing.set_defaults(run=run_show)
+    repairing = parts.add_parser(
+        "repair",
+        help="replace generations that cannot be read",
+        description="Find flushed generations with rows that nobody can read, or with lost "
+        "files, and put SSTables of their other rows in their places. Their files are kept. "
+        "Says what it would do until --confirm is given.",
+        allow_abbrev=False,
+    )
+    add_shard(repairing)
+    repairing.add_argument("--confirm", action="store_true", help="do it; without, only say what")
+    repairing.set_defaults(run=run_repair)
 
 
 def run_ls(arguments: argparse.Namespace) -> Exit:
@@ -99,6 +114,38 @@ def run_show(arguments: argparse.Namespace) -> Exit:
     ]
     print_result(_manifest(manifest), "\n".join([_line(manifest), *tables]), as_json=arguments.json)
     return Exit.OK
+
+
+def run_repair(arguments: argparse.Namespace) -> Exit:
+    """Plan or do a repair of a shard's generations."""
+    from holdfast.table import open_table  # noqa: PLC0415 - loads Lance
+
+    table = open_table(
+        arguments.uri, storage_options(arguments.option), commit_store=arguments.commit_store
+    )
+    done = table.repair_shard(arguments.shard, confirm=arguments.confirm)
+    print_result(asdict(done), _repair_text(done), as_json=arguments.json)
+    return Exit.UNFIT if done.wounds and not done.applied else Exit.OK
+
+
+def _repair_text(done: RepairShardResult) -> str:
+    if not done.wounds:
+        return "nothing to repair: every generation that waits can be read"
+    lines = []
+    for one in done.wounds:
+        gone = "all rows" if one.rows is None else f"{one.rows} rows"
+        files = f", its files are kept in {one.quarantine}" if one.quarantine else ""
+        lines.append(
+            f"generation {one.generation}: {one.damage.value}, {gone} cannot be read, "
+            f"{one.kept} can{files}"
+        )
+    last = (
+        "replaced by the rows that can be read; the others are given up"
+        if done.applied
+        else "nothing was changed; --confirm keeps the rows that can be read and gives up the "
+        "others"
+    )
+    return "\n".join([*lines, last])
 
 
 def _manifest(manifest: ShardManifest) -> dict[str, object]:

@@ -141,6 +141,20 @@ def check_values(batch: pa.RecordBatch) -> None:
         ) from error
 
 
+def check_stored(batch: pa.RecordBatch) -> None:
+    """Refuse what nobody can write again: values that are none of their type, nulls inside.
+
+    A column itself may have nulls, as those of deleted rows are.
+
+    Raises:
+        InvalidInputError: there is such a value.
+    """
+    check_values(batch)
+    for column, field in zip(batch.columns, batch.schema, strict=True):
+        if _is_strict(field):
+            _check_nulls(column, field.with_nullable(nullable=True), field.name)
+
+
 def check_types(schema: pa.Schema) -> None:
     """Refuse columns that Lance takes and cannot read again beside others, or not write at all.
 

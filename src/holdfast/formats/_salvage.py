@@ -12,12 +12,21 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import InvalidInputError
-from holdfast.formats._content import Content, check_values
+from holdfast.formats._content import Content, check_stored, check_values
 
 
 def good_rows(batch: pa.RecordBatch) -> np.ndarray:
-    """Tell of each row of a batch whether its values are values of their types."""
-    return find_good(batch.num_rows, lambda start, count: _is_good(_part(batch, start, count)))
+    """Tell of each row of a batch whether it could be written to a table."""
+    return find_good(
+        batch.num_rows, lambda start, count: _passes(_check_given, _part(batch, start, count))
+    )
+
+
+def readable_rows(batch: pa.RecordBatch) -> np.ndarray:
+    """Tell of each row of a batch from storage whether its values are values of their types."""
+    return find_good(
+        batch.num_rows, lambda start, count: _passes(check_stored, _part(batch, start, count))
+    )
 
 
 def find_good(rows: int, is_good: Callable[[int, int], bool]) -> np.ndarray:
@@ -63,10 +72,14 @@ def _part(batch: pa.RecordBatch, start: int, count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-def _is_good(batch: pa.RecordBatch) -> bool:
+def _check_given(batch: pa.RecordBatch) -> None:
+    check_values(batch)
+    Content(batch.schema).check(batch)
+
+
+def _passes(check: Callable[[pa.RecordBatch], None], batch: pa.RecordBatch) -> bool:
     try:
-        check_values(batch)
-        Content(batch.schema).check(batch)
+        check(batch)
     except InvalidInputError:
         return False
     return True

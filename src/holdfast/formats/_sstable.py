@@ -35,11 +35,17 @@ KEY_INDEX_LOOKUP = "_pk_index/page_lookup.lance"
 SSTABLE_MANIFEST = version_name(1).path
 
 _Made: TypeAlias = Any  # a message of a class that is made at run time
+_AS_BYTES = {"string": "binary", "large_string": "large_binary"}
 _FOLDER = re.compile(r"[0-9a-f]{8}_gen_([0-9]{1,19})")
 _TOKEN = slice(3, 11)  # of `hf-` and 32 digits, the first eight digits
 
 _MESSAGES: Described = {
-    "Field": (("name", 2, "string"), ("id", 3, "int32"), ("parent", 4, "int32")),
+    "Field": (
+        ("name", 2, "string"),
+        ("id", 3, "int32"),
+        ("parent", 4, "int32"),
+        ("logical_type", 5, "string"),
+    ),
     "DataFile": (("path", 1, "string"), ("fields", 2, "*int32")),
     "DataFragment": (("id", 1, "uint64"), ("files", 2, "*<DataFile")),
     "Manifest": (("fields", 1, "*<Field"), ("fragments", 2, "*<DataFragment")),
@@ -100,6 +106,21 @@ def renumber_columns(manifest: bytes, base: Mapping[tuple[str, ...], int]) -> by
             ids = [new[old] for old in file.fields]
             del file.fields[:]
             file.fields.extend(ids)
+    body: bytes = message.SerializeToString(deterministic=True)
+    return manifest[:start] + LENGTH.pack(len(body)) + body + manifest[end:]
+
+
+def text_as_bytes(manifest: bytes) -> bytes:
+    """Return the manifest of an SSTable that says bytes where it said text.
+
+    Both are stored alike, but Lance reads no text beside one that is no UTF-8.
+
+    Raises:
+        CorruptError: these bytes are no manifest.
+    """
+    message, start, end = _parse(manifest)
+    for field in message.fields:
+        field.logical_type = _AS_BYTES.get(field.logical_type, field.logical_type)
     body: bytes = message.SerializeToString(deterministic=True)
     return manifest[:start] + LENGTH.pack(len(body)) + body + manifest[end:]
 

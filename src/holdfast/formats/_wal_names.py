@@ -120,6 +120,13 @@ def quarantine_path(shard_id: str, position: int, token: str) -> str:
     return check_path(f"{_QUARANTINE}/{check_shard_id(shard_id)}/{position:020d}-{token}")
 
 
+def quarantine_folder(shard_id: str, generation: int, token: str) -> str:
+    """Return where a repair keeps the files of a damaged SSTable."""
+    return check_path(
+        f"{_QUARANTINE}/{check_shard_id(shard_id)}/generation-{generation:020d}-{token}"
+    )
+
+
 def _reversed(number: int) -> str:
     if not 0 <= number <= _MAX:
         raise InvalidInputError("a position or version is 0 to 2**63-1", number=number)

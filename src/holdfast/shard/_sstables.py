@@ -16,7 +16,7 @@ from typing import Any
 import lance
 import numpy as np
 import pyarrow as pa
-from lance.file import LanceFileWriter
+from lance.file import LanceFileReader, LanceFileWriter
 
 from holdfast._ids import Ids
 from holdfast.commits._lance import translated
@@ -120,6 +120,17 @@ class Sstables:
         address = f"{self._address}/{sstable_path(shard_id, folder)}"
         with translated(self._address):
             return lance.dataset(address, storage_options=self._options)
+
+    def read_file(self, shard_id: str, folder: str, name: str) -> LanceFileReader:
+        """Open one of its Lance files by itself.
+
+        Raises:
+            NotFoundError, UnavailableError: it is not there, or cannot be reached.
+            CorruptError, InvalidInputError: it is no such file.
+        """
+        address = f"{self._address}/{sstable_path(shard_id, folder)}/{name}"
+        with translated(self._address):
+            return LanceFileReader(address, storage_options=self._options)
 
     def bloom_filter(self, shard_id: str, folder: str) -> bytes:
         """Return the bloom filter of one.

@@ -14,10 +14,12 @@ from holdfast.upkeep._findings import Finding, FindingKind, Severity
 from holdfast.upkeep._flush_log import FlushLogResult
 from holdfast.upkeep._maintain import MaintainResult, Policy, Step, StepKind, StepState
 from holdfast.upkeep._repair import RepairResult, repair
+from holdfast.upkeep._repair_shard import RepairShardResult
 from holdfast.upkeep._repair_steps import RepairKind, RepairState, RepairStep
 from holdfast.upkeep._rescue import Rescued, RescueResult, rescue
 from holdfast.upkeep._reset_log import ResetLogResult
 from holdfast.upkeep._schedule import Lease, Schedule, read_lease, take_lease
+from holdfast.upkeep._sstable_exam import SstableDamage, SstableWound
 from holdfast.upkeep._vacuum import GRACE, Leftover, LeftoverKind, VacuumResult, vacuum
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "Policy",
     "RepairKind",
     "RepairResult",
+    "RepairShardResult",
     "RepairState",
     "RepairStep",
     "RescueResult",
@@ -44,6 +47,8 @@ __all__ = [
     "Schedule",
     "Severity",
     "ShardMerge",
+    "SstableDamage",
+    "SstableWound",
     "Step",
     "StepKind",
     "StepState",

@@ -36,7 +36,9 @@ from holdfast.errors import (
     InvalidInputError,
     LogLostError,
     NotFoundError,
+    PermissionDeniedError,
     StaleWorkError,
+    UnavailableError,
 )
 from holdfast.events import EventKind, emit
 from holdfast.formats._manifest import Head
@@ -46,6 +48,7 @@ from holdfast.shard._base import Base
 from holdfast.upkeep._drain import drain
 from holdfast.upkeep._ground import LogGround
 from holdfast.upkeep._merge_rows import Changes, Marked
+from holdfast.upkeep._repair_shard import explain_unreadable
 from holdfast.wal import ShardManifests
 
 ROWS_AT_ONCE = 1_000_000
@@ -269,9 +272,12 @@ class LanceBase:
             numbers = range(len(sstables))
             new = [part for number in numbers for part in work.changes.write(number)]
             return self.ready(work, new, work.changes.mark())
-        except HoldfastError:
+        except HoldfastError as error:
             if self.is_merged(shard_id, sstables):
                 return None
+            if isinstance(error, UnavailableError | PermissionDeniedError):
+                raise
+            explain_unreadable(self._ground, shard_id, sstables)
             raise
 
     def is_merged(self, shard_id: str, sstables: Sequence[SsTable]) -> bool:

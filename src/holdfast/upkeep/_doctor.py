@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from holdfast._clock import Clock, SystemClock
+from holdfast._ids import RandomIds
 from holdfast.arbiter import (
     EMBEDDED,
     Arbiter,
@@ -25,6 +26,7 @@ from holdfast.arbiter import (
     read_pin,
 )
 from holdfast.commits._history import VERSIONS_FOLDER, Records, records_of
+from holdfast.commits._versions import address_of
 from holdfast.errors import (
     CommitStoreRegressedError,
     CorruptError,
@@ -34,7 +36,8 @@ from holdfast.errors import (
 )
 from holdfast.formats import EMBEDDED_PATH, PIN_PATH, Pin, base_roots, version_name, version_of
 from holdfast.formats._mem_wal_details import read_details
-from holdfast.options import StorageOptions
+from holdfast.options import StorageOptions, resolve
+from holdfast.shard._sstables import Sstables
 from holdfast.storage import ObjectInfo, ObjectStore, open_store
 from holdfast.upkeep._candidates import Candidate, find_candidates
 from holdfast.upkeep._doctor_files import FilesExam, sample_of
@@ -112,7 +115,8 @@ def doctor(
     tie = _tie(uri, options, store, commit_store)
     try:
         seen = _survey(store, tie, progress)
-        findings = [*tie.problems, *_examine(uri, store, tie, seen)]
+        sstables = _sstables(uri, store, options)
+        findings = [*tie.problems, *_examine(uri, store, tie, seen, sstables)]
     finally:
         if tie.arbiter is not None:
             tie.arbiter.close()
@@ -255,7 +259,14 @@ def _survey(store: ObjectStore, tie: _Tie, progress: Progress | None) -> Survey 
         return None
 
 
-def _examine(uri: str, store: ObjectStore, tie: _Tie, seen: Survey | None) -> Iterator[Finding]:
+def _sstables(uri: str, store: ObjectStore, options: StorageOptions) -> Sstables:
+    resolved = {key: resolve(key, value) for key, value in options.items()}
+    return Sstables(store, address_of(uri, store), resolved, RandomIds())
+
+
+def _examine(
+    uri: str, store: ObjectStore, tie: _Tie, seen: Survey | None, sstables: Sstables
+) -> Iterator[Finding]:
     merged: Mapping[str, int] = {}
     objects: Mapping[str, ObjectInfo]
     if seen is None:
@@ -277,7 +288,12 @@ def _examine(uri: str, store: ObjectStore, tie: _Tie, seen: Survey | None) -> It
     # Without its commit store a table's shards are read as the object store shows them.
     reader = tie.arbiter or ConditionalPut(store, Verdict.ENFORCED)
     yield from ShardsExam(
-        uri=uri, store=store, arbiter=reader, objects=objects, merged=merged
+        uri=uri,
+        store=store,
+        arbiter=reader,
+        sstables=sstables,
+        objects=objects,
+        merged=merged,
     ).findings()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,8 +32,10 @@ from holdfast.formats._wal_names import (
     shard_manifest_name,
     shard_of,
 )
+from holdfast.shard._sstables import Sstables
 from holdfast.storage import ObjectInfo, ObjectStore
 from holdfast.upkeep._findings import Finding, FindingKind, Severity, stamp_of
+from holdfast.upkeep._sstable_exam import SstableExam, SstableWound
 from holdfast.wal import Log, ShardManifest, ShardManifests, SsTable, repair_log
 
 _NO_ANSWER = (UnavailableError, PermissionDeniedError)
@@ -47,6 +49,7 @@ class ShardsExam:
         uri: the table's address, for commands.
         store: the table's store.
         arbiter: an arbiter that finishes nothing.
+        sstables: opens SSTables.
         objects: the table's objects.
         merged: by shard, the newest generation that the newest version has merged.
     """
@@ -54,6 +57,7 @@ class ShardsExam:
     uri: str
     store: ObjectStore
     arbiter: Arbiter
+    sstables: Sstables
     objects: Mapping[str, ObjectInfo]
     merged: Mapping[str, int]
 
@@ -175,20 +179,40 @@ class ShardsExam:
             )
 
     def _sstables(self, manifest: ShardManifest) -> Iterator[Finding]:
+        shard_id = manifest.shard_id
+        merged = self.merged.get(shard_id, 0)
         for table in manifest.sstables:
-            folder = sstable_path(manifest.shard_id, table.path)
+            folder = sstable_path(shard_id, table.path)
             gone = [path for path in self._parts(folder, table) if not self._is_there(path)]
-            if gone and self._is_listed(manifest.shard_id, table.generation):
-                yield Finding(
-                    kind=FindingKind.MISSING,
-                    severity=Severity.PROBLEM,
-                    what=f"generation {table.generation} of the shard lacks {len(gone)} of its "
-                    f"files: {table.physical_rows} rows cannot be read or merged",
-                    advice="somebody deleted them: bring back the objects from a backup",
-                    path=gone[0],
-                    shard=manifest.shard_id,
-                    since=self._newest_stamp(folder),
-                )
+            wound = None
+            if table.generation > merged:
+                wound = SstableExam(self.store, self.sstables, shard_id, table).wound()
+            if not self._is_listed(shard_id, table.generation):
+                continue  # merged and collected while we looked
+            if wound is not None or gone:
+                yield self._broken(shard_id, table, wound, gone)
+
+    def _broken(
+        self, shard_id: str, table: SsTable, wound: SstableWound | None, gone: Sequence[str]
+    ) -> Finding:
+        """Tell of a generation that cannot be read whole; only one that waits is repaired."""
+        folder = sstable_path(shard_id, table.path)
+        rows = "all" if wound is None or wound.rows is None else wound.rows
+        lacks = f"lacks {len(gone)} of its files" if gone else "is damaged"
+        return Finding(
+            kind=FindingKind.MISSING if gone else FindingKind.SHARD,
+            severity=Severity.PROBLEM,
+            what=f"generation {table.generation} of the shard {lacks}: {rows} of its "
+            f"{table.physical_rows} rows cannot be read or merged",
+            advice="bring back the objects from a backup; else give up what cannot be read, and "
+            "keep the other rows, with the command",
+            command=None
+            if wound is None
+            else f"holdfast shard repair {self.uri} {shard_id} --confirm",
+            path=gone[0] if gone else folder,
+            shard=shard_id,
+            since=self._newest_stamp(folder),
+        )
 
     def _parts(self, folder: str, table: SsTable) -> Iterator[str]:
         """Yield the files that an SSTable must have."""

@@ -94,7 +94,7 @@ class Changes:
         columns: list[list[pa.Array]] = []
         deletes = []
         for one in self._generations:
-            source = _columns_in(self._dataset, one)
+            source = columns_in(self._dataset, one)
             marked = TOMBSTONE in one.schema.names
             pairs = [source[name] for name in self._names]
             wanted = [theirs.name for _, theirs in pairs]
@@ -145,7 +145,7 @@ class Changes:
 
     def _rows(self, number: int, staying: np.ndarray) -> Iterator[pa.RecordBatch]:
         generation = self._generations[number]
-        source = _columns_in(self._dataset, generation)
+        source = columns_in(self._dataset, generation)
         schema, seen = self._dataset.schema, 0
         names = [theirs.name for _, theirs in source.values()]
         scanner = generation.scanner(columns=list(names), batch_size=_ROWS_AT_ONCE)
@@ -294,7 +294,7 @@ def _key_of(lot: pa.Table, names: Sequence[str]) -> pa.Array:
     return key_values([whole(lot[name]) for name in names])
 
 
-def _columns_in(
+def columns_in(
     dataset: lance.LanceDataset, generation: lance.LanceDataset
 ) -> dict[str, tuple[Field, Field]]:
     """Return the base table's columns that a generation has, with its own: paired by id.

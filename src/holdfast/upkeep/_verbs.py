@@ -17,6 +17,7 @@ from holdfast.upkeep._flush_log import (
 )
 from holdfast.upkeep._ground import LogGround
 from holdfast.upkeep._maintain import MaintainResult, Maintenance, Policy
+from holdfast.upkeep._repair_shard import RepairShardResult, repair_shard
 from holdfast.upkeep._reset_log import ResetLogResult, Waiting, reset_log
 from holdfast.upkeep._waiting import merge_log
 
@@ -118,6 +119,31 @@ class UpkeepVerbs:
             UnavailableError, PermissionDeniedError: a store did not do its part; repeat.
         """
         return reset_log(self._log_ground(), waiting, confirm=confirm)
+
+    def repair_shard(self, shard_id: str, *, confirm: bool = False) -> RepairShardResult:
+        """Find generations of a shard that cannot be read; give up those rows, keep all others.
+
+        The way out when a flushed SSTable holds values that nobody can read, or lacks a file.
+        With `confirm` this WRITES: the rows that can be read take the damaged SSTable's place,
+        whose files are kept under `_holdfast/quarantine`. No writer is locked out. Keys of rows
+        that are given up have the value again that they had before. Safe to repeat. For the
+        log itself see `holdfast wal repair`.
+
+        Args:
+            shard_id: the shard.
+            confirm: do it; without it this is a plan.
+
+        Raises:
+            InvalidInputError: the table has no log, or its columns changed so that waiting rows
+                do not fit.
+            NotFoundError: there is no such shard.
+            LogLostError: the table does not say how far its log is merged.
+            ConflictError: the shard's writers were faster each time; try again.
+            CommitUnknownError: the outcome could not be learnt; repeat.
+            CorruptError: the shard's manifest is damaged.
+            UnavailableError, PermissionDeniedError: a store did not do its part; repeat.
+        """
+        return repair_shard(self._log_ground(), shard_id, confirm=confirm)
 
     def maintain(
         self, policy: Policy | None = None, *, dry_run: bool = False, confirm: bool = False
