@@ -29,6 +29,7 @@ from holdfast.shard._config import ShardWriterConfig
 from holdfast.shard._sstables import Sstables
 from holdfast.testing import FaultyS3Process
 from holdfast.upkeep import SstableDamage, _repair_shard, doctor
+from holdfast.upkeep._sstable_exam import SstableExam
 from lsm.tables import base_of, manifests_of, new_shard
 from lsm.test_content import bad_text, inside_list
 from lsm.test_vacuum_log import grow_old
@@ -244,11 +245,16 @@ def test_a_store_without_an_answer_is_no_damage(
     shard_id, _ = three_generations(table, rows(table, {2: ["new"]}))
     before = manifests_of(table, shard_id).latest()
 
-    def fail(*_: object, **__: object) -> None:
+    get = type(table._store).get
+
+    def fail(*_: object, **__: object) -> bytes:
         raise UnavailableError("no answer")
 
+    def get_others(store: Any, path: str, **how: Any) -> bytes:
+        return fail() if "_gen_" in path else get(store, path, **how)
+
     monkeypatch.setattr(Sstables, "open", fail)
-    monkeypatch.setattr(type(table._store), "get", fail)
+    monkeypatch.setattr(type(table._store), "get", get_others)
     with pytest.raises(UnavailableError):
         table.repair_shard(shard_id, confirm=True)
     monkeypatch.undo()
@@ -333,20 +339,46 @@ def test_a_claim_during_a_repair_does_not_undo_it(
     table: holdfast.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard_id, _ = three_generations(table, poisoned(table))
-    latest = _repair_shard._latest
+    latest, decide = _repair_shard._latest, _repair_shard._decide
     writers: list[Any] = []
 
     def claimed_after(ground: Any, name: str) -> ShardManifest:
         found = latest(ground, name)
-        if len(writers) < 3:
+        if len(writers) < 2:
             config = ShardWriterConfig(enable_memtable=False)
             writers.append(table.claim_writer(shard_id, config=config))
         return found
 
-    monkeypatch.setattr(_repair_shard, "_latest", claimed_after)
+    def decide_beside(*arguments: Any) -> bool:
+        monkeypatch.setattr(_repair_shard, "_latest", claimed_after)
+        return decide(*arguments)
+
+    monkeypatch.setattr(_repair_shard, "_decide", decide_beside)
     assert table.repair_shard(shard_id, confirm=True).applied
     writers[-1].put([{"k": 9, "v": ["live"]}])
     for writer in writers:
         writer.abort()
     monkeypatch.undo()
     goes_on(table, shard_id, {**WITHOUT, **GOOD_ROWS, 9: ["live"]})
+
+
+@pytest.mark.parametrize("table", ["local"], indirect=True)
+def test_what_is_merged_and_collected_during_a_look_is_no_damage(
+    table: holdfast.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard_id, _ = three_generations(table, rows(table, {2: ["new"]}))
+    look = SstableExam.wound
+    looked: list[Any] = []
+
+    def collected_first(exam: SstableExam) -> Any:
+        if not looked:
+            table.compact_lsm()
+            grow_old(table)
+            table.vacuum(grace=timedelta(hours=1), confirm=True)
+        looked.append(look(exam))
+        return looked[-1]
+
+    monkeypatch.setattr(SstableExam, "wound", collected_first)
+    assert table.repair_shard(shard_id, confirm=True).wounds == ()
+    assert looked[0] is not None
+    assert fresh(table) == {**WITHOUT, 2: ["new"]}
