@@ -12,11 +12,14 @@ knows no table ids, around each decision of a version or a shard's manifest:
 | after the second look                 | what was acknowledged went with the old table       |
 
 What is assumed: between the put and the second look nobody builds on that object, and the
-handle's process does not end there. A commit store assumes neither. Plain appends and log
-entries (these only before the put) are looked at only where that costs no request, on local
-disk: on an object store that decides by put-if-absent, nobody may make a table anew under a
-running writer. A plain append there lists the versions and reads the newest unless it is the
-one that it knows, so it goes wrong only if the new table has exactly as many versions.
+handle's process does not end there. A commit store assumes neither.
+
+A plain append pays no request for its looks. On local disk none is one. On an object store each
+version says in its config of which table it is, so the version that is built on is the first look;
+and the listing after the put, which is made anyway, has the digest of that version: if it is
+another one by then, or not told, the pin is looked at. Log entries are looked at only before
+the put, and only on local disk: on an object store that decides by put-if-absent, nobody may make
+a table anew under a running writer of its log.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ noticed; for pylance's clean-up it is assumed not to happen within one listing.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from holdfast.commits._boundary import VersionsBoundary
@@ -73,10 +74,22 @@ def find_newest(store: ObjectStore) -> int | None:
 
 
 class Newest(NamedTuple):
-    """The newest version that is there, and the digest of its bytes where the store told it."""
+    """The newest version that is there, and what the listing told beside it.
+
+    Attributes:
+        version: which one.
+        md5: the digest of its bytes, where the store told it.
+        listed: what is there, by its file's name; nothing where the store told names only.
+    """
 
     version: int
     md5: str | None
+    listed: Mapping[str, ObjectInfo] = MappingProxyType({})
+
+    def md5_of(self, version: int) -> str | None:
+        """Return the digest of any version's bytes; None where the listing does not tell it."""
+        info = self.listed.get(posixpath.basename(version_name(version).path))
+        return None if info is None else info.md5
 
 
 def find_newest_object(store: ObjectStore) -> Newest | None:
@@ -101,11 +114,15 @@ def _newest_of(listed: Sequence[ObjectInfo]) -> Newest | None:
     number = newest_version(list(by_name))
     if number is None:
         return None
-    return Newest(number, by_name[posixpath.basename(version_name(number).path)].md5)
+    return Newest(number, by_name[posixpath.basename(version_name(number).path)].md5, by_name)
 
 
 def find_overtaking(
-    store: ObjectStore, name: Name, token: str, files: Collection[str] = ()
+    store: ObjectStore,
+    name: Name,
+    token: str,
+    files: Collection[str] = (),
+    look: Callable[[Newest], None] | None = None,
 ) -> Overtaking | None:
     """Return what overtook the version that we just decided; None if ours counts.
 
@@ -114,21 +131,27 @@ def find_overtaking(
         name: the name that was won.
         token: what marks our manifest.
         files: data files that our version added, as paths in the table.
+        look: is given what was listed; its errors are raised.
 
     Raises:
         CommitUnknownError: the store did not tell.
     """
     for _ in range(_TRIES):
         try:
-            newest = find_newest(store) or 0
-            if newest == name.number and not _is_collected(store, name):
-                return None
+            found = find_newest_object(store)
+            newest = 0 if found is None else found.version
+            ours = newest == name.number and not _is_collected(store, name)
+            overtaking = None
             if newest > name.number:
-                return _compare(store, name, newest, token, files)
+                overtaking = _compare(store, name, newest, token, files)
         except NotFoundError:
             continue  # it was collected meanwhile, so there is a newer one
         except HoldfastError as error:
             raise _unclear(name) from error
+        if found is not None and (ours or newest > name.number):
+            if look is not None:
+                look(found)
+            return overtaking
     raise _unclear(name)
 
 

@@ -12,6 +12,7 @@ import os
 import posixpath
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -35,6 +36,7 @@ from holdfast.commits._floor import (
 from holdfast.commits._ledger import Ledger, MissingTxnFileError
 from holdfast.commits._log_rules import After, LogKeeper, check_log_id, check_merged, keep_log
 from holdfast.commits._newest import (
+    Newest,
     Overtaking,
     find_newest,
     find_newest_object,
@@ -69,7 +71,7 @@ from holdfast.formats import (
     version_of,
 )
 from holdfast.formats._append import AppendTransaction, Base
-from holdfast.formats._manifest import Head
+from holdfast.formats._manifest import Head, is_of_table
 from holdfast.formats._transaction import transaction_path
 from holdfast.formats._vacuum_mark import VacuumMark, read_mark
 from holdfast.formats._version_files import VERSIONS_FOLDER
@@ -77,6 +79,7 @@ from holdfast.storage import (
     LocalStore,
     NotDurableError,
     ObjectStore,
+    SupportsFileIds,
     SupportsLanceAddress,
     SupportsSync,
 )
@@ -188,7 +191,8 @@ class Versions:
             self._sync_shown(manifest)
         if head.has_bases:
             self._sync_elsewhere(manifest)
-        body = head.with_config({**entries, **decision_mark(head.config, token, version)})
+        mark_here = decision_mark(head.config, token, version, self._table_id)
+        body = head.with_config({**entries, **mark_here})
         decision = self._decide(name, body, token, txns, files)
         if isinstance(decision, Lost):
             raise ConflictError("another writer has this version", version=version)
@@ -255,12 +259,12 @@ class Versions:
         entries = self._record(base.config, txns, version)
         durable()
         token = self._ids.token()
-        mark = decision_mark(base.config, token, version)
+        mark = decision_mark(base.config, token, version, self._table_id)
         if vacuumed != read_mark(base.config):
             mark.update(vacuumed.entry)
         body = base.append(transaction, {**entries, **mark}, now)
         decision = self._decide(
-            version_name(version), body, token, txns, transaction.files, plain=True
+            version_name(version), body, token, txns, transaction.files, upon=base
         )
         return decision if isinstance(decision, Lost) else body
 
@@ -303,9 +307,12 @@ class Versions:
         txns: Sequence[Txn],
         files: Collection[str],
         *,
-        plain: bool = False,
+        upon: Base | None = None,
     ) -> Decision:
-        self.arbiter.confirm_place(if_cheap=plain)
+        """Decide a version; `upon` is the one below that a plain append was built on."""
+        plain = upon is not None
+        # A plain append is spared the look where what it builds on says that it is this table's.
+        self.arbiter.confirm_place(if_cheap=upon is not None and self._is_ours(upon))
         self._unsure.add(token)
         decide = self.arbiter.decide
         if plain and isinstance(self.arbiter, SupportsChains):
@@ -326,11 +333,32 @@ class Versions:
         self._confirm_place(name, if_cheap=plain)
         # A commit store refuses the name of an old version; put-if-absent gives it away again.
         if not self.arbiter.refuses_old_names:
-            overtaking = find_overtaking(self.store, name, token, files)
+            look = None if upon is None else partial(self._confirm_below, name, upon)
+            overtaking = find_overtaking(self.store, name, token, files, look)
             if overtaking is not None:
                 raise self._overtaken(name, overtaking, txns)
         self._unsure.discard(token)
         return decision
+
+    @property
+    def _table_id(self) -> str | None:
+        pin = self.arbiter.pin
+        return None if pin is None else pin.table_id
+
+    def _is_ours(self, base: Base) -> bool:
+        """Tell whether a version says that it is of the table that was opened."""
+        return self._table_id is None or is_of_table(base.config, self._table_id)
+
+    def _confirm_below(self, name: Name, base: Base, newest: Newest) -> None:
+        """Take a version back that we put upon another one than we built it on.
+
+        A table that was made anew between the look and the put has another version there, or
+        none. The listing that is made anyway tells; where it does not, the pin is looked at.
+        """
+        if isinstance(self.store, SupportsFileIds):
+            return  # a look at the pin costs no request, and was made
+        if not base.has_md5(newest.md5_of(base.version)):
+            self._confirm_place(name, if_cheap=False)
 
     def _confirm_place(self, name: Name, *, if_cheap: bool) -> None:
         """Take a version back that we put into another table than ours."""

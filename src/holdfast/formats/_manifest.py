@@ -29,6 +29,7 @@ TOKEN_KEY = "holdfast.token"  # noqa: S105 - the config key under which a decisi
 AFTER_KEY = "holdfast.after"
 """The config entry that holds the token which the version below had in `TOKEN_KEY`."""
 VERSION_KEY = "holdfast.version"
+TABLE_KEY = "holdfast.table"
 """The config entry that holds which version Holdfast made; strangers carry it on as it is."""
 
 SINCE_KEY = "holdfast:since"
@@ -263,9 +264,21 @@ def read_since(mark: bytes | None) -> dict[int, int]:
     return {int(number): int(version) for number, version in pairs}
 
 
-def decision_mark(below: Mapping[str, str], token: str, version: int) -> dict[str, str | None]:
+def decision_mark(
+    below: Mapping[str, str], token: str, version: int, table_id: str | None = None
+) -> dict[str, str | None]:
     """Return the config entries of a decision, upon a version with the config `below`."""
-    return {TOKEN_KEY: token, AFTER_KEY: below.get(TOKEN_KEY), VERSION_KEY: str(version)}
+    mark = {TOKEN_KEY: token, AFTER_KEY: below.get(TOKEN_KEY), VERSION_KEY: str(version)}
+    return mark if table_id is None else {**mark, TABLE_KEY: table_id}
+
+
+def is_of_table(config: Mapping[str, str], table_id: str) -> bool:
+    """Tell whether a version says that it is one of this table.
+
+    One that does not may be, all the same: before Holdfast's first commit to an adopted table,
+    and to a copy.
+    """
+    return config.get(TABLE_KEY) == table_id
 
 
 def is_made_here(config: Mapping[str, str], version: int) -> bool:
