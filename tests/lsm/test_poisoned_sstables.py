@@ -28,7 +28,14 @@ from holdfast.formats._sstable import (
 from holdfast.shard._config import ShardWriterConfig
 from holdfast.shard._sstables import Sstables
 from holdfast.testing import FaultyS3Process
-from holdfast.upkeep import SstableDamage, _repair_shard, doctor
+from holdfast.upkeep import (
+    RepairKind,
+    RepairState,
+    SstableDamage,
+    _repair_shard,
+    doctor,
+    repair,
+)
 from holdfast.upkeep._sstable_exam import SstableExam
 from lsm.tables import base_of, manifests_of, new_shard
 from lsm.test_content import bad_text, inside_list
@@ -226,6 +233,19 @@ def test_what_only_helps_to_find_rows_is_made_anew(
     assert (wound.damage, wound.rows, wound.kept) == (SstableDamage.BESIDE, 0, 2)
     assert [row["v"] for row in table.lookup([10]).to_pylist()] == [["new"]]
     goes_on(table, shard_id, {**WITHOUT, 2: ["new"], 10: ["new"]})
+
+
+@pytest.mark.parametrize("table", ["local", "ignoring s3"], indirect=True)
+def test_the_one_repair_of_a_table_does_it_too(table: holdfast.Table) -> None:
+    three_generations(table, poisoned(table))
+    (planned,) = repair(table.uri, table._resolved).steps
+    assert (planned.kind, planned.state) == (RepairKind.GENERATION, RepairState.PLANNED)
+    assert "1 of its rows" in (planned.loses or "")
+    done = repair(table.uri, table._resolved, confirm=True)
+    assert done.whole, done.left
+    assert done.steps[0].kept
+    assert fresh(table) == {**WITHOUT, **GOOD_ROWS}
+    assert repair(table.uri, table._resolved).steps == ()
 
 
 @pytest.mark.parametrize("table", ["local"], indirect=True)

@@ -127,7 +127,7 @@ def compare(store: ObjectStore, arbiter: RecordedDecisions) -> Comparison:
         unknown = sorted(n for n in series.there if n > max(boundary, 0) and n not in records)
         strange = [one for n in unknown if (one := _strange(looking, series.make(n)))]
         undecided += strange
-        flushed_beyond = series.flushed > max([boundary, *records])
+        flushed_beyond = series.flushed > max([0, boundary, *records])
         if strange:
             continue
         if unknown or flushed_beyond:

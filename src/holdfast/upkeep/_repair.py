@@ -36,6 +36,7 @@ from holdfast.options import StorageOptions
 from holdfast.storage import ObjectStore, open_store
 from holdfast.upkeep._doctor import doctor
 from holdfast.upkeep._findings import Finding, FindingKind, Severity
+from holdfast.upkeep._repair_generations import repair_generations
 from holdfast.upkeep._repair_steps import Given, RepairKind, RepairState, RepairStep
 from holdfast.upkeep._repair_tie import open_or_mend
 from holdfast.wal import list_shards, repair_log
@@ -128,6 +129,7 @@ def repair(
             _agree(given, arbiter)
         if arbiter is not None:
             _logs(given, arbiter)
+            repair_generations(given, arbiter)
     finally:
         if arbiter is not None:
             arbiter.close()

@@ -20,6 +20,7 @@ class RepairKind(StrEnum):
     OBJECT = "object"
     RECORDS = "records"
     LOG = "log"
+    GENERATION = "generation"
 
 
 class RepairState(StrEnum):

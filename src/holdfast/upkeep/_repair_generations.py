@@ -1,0 +1,48 @@
+"""The step of `repair` for generations of logs that cannot be read; see `_repair_shard`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.arbiter import Arbiter
+from holdfast.commits._versions import Versions
+from holdfast.errors import HoldfastError, PermissionDeniedError, UnavailableError
+from holdfast.options import resolve
+from holdfast.upkeep._ground import LogGround
+from holdfast.upkeep._repair_shard import repair_shard
+from holdfast.upkeep._repair_steps import Given, RepairKind, RepairState, RepairStep
+from holdfast.upkeep._sstable_exam import SstableWound
+from holdfast.wal import list_shards
+
+
+def repair_generations(given: Given, arbiter: Arbiter) -> None:
+    """Replace generations that cannot be read, of shards that nothing else is planned for."""
+    planned = {step.path for step in given.steps if step.state is RepairState.PLANNED}
+    options = {key: resolve(key, value) for key, value in given.options.items()}
+    versions = Versions(given.store, arbiter, given.uri, options=options)
+    ground = LogGround(versions=versions, options=options)
+    for shard_id in list_shards(given.store):
+        if any(shard_id in (path or "") for path in planned):
+            continue
+        try:
+            found = repair_shard(ground, shard_id, confirm=given.confirm)
+        except (UnavailableError, PermissionDeniedError):
+            raise
+        except HoldfastError:
+            continue  # its manifest, or the table's newest version, is damaged: doctor tells
+        given.steps += [_step(shard_id, wound, done=found.applied) for wound in found.wounds]
+
+
+def _step(shard_id: str, wound: SstableWound, *, done: bool) -> RepairStep:
+    rows = "its rows" if wound.rows is None else f"{wound.rows} of its rows"
+    step = RepairStep(
+        kind=RepairKind.GENERATION,
+        what=f"generation {wound.generation} of shard {shard_id} cannot be read whole "
+        f"({wound.damage.value}): put the {wound.kept} rows that can be read in its place",
+        path=f"_mem_wal/{shard_id}/{wound.folder}",
+        loses=None if wound.rows == 0 else f"{rows}, unless a backup has the objects",
+    )
+    if not done:
+        return step
+    aside = () if wound.quarantine is None else (wound.quarantine,)
+    return replace(step, state=RepairState.DONE, kept=aside)
