@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.formats._wal_names import MEM_WAL_FOLDER, shard_of
-from holdfast.storage import ObjectStore, SupportsFolders
+from holdfast.storage import LocalStore, ObjectStore, SupportsFolders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +42,17 @@ def list_shards(store: ObjectStore) -> list[str]:
         UnavailableError, PermissionDeniedError: the store did not tell.
     """
     if isinstance(store, SupportsFolders):  # a log may have very many entries
-        paths = [f"{MEM_WAL_FOLDER}/{name}/x" for name in store.folders(MEM_WAL_FOLDER)]
+        names = store.folders(MEM_WAL_FOLDER)
+        paths = [f"{MEM_WAL_FOLDER}/{name}/x" for name in names if _has_objects(store, name)]
     else:
         paths = [info.path for info in store.list(MEM_WAL_FOLDER)]
     found = {shard_of(path) for path in paths}
     return sorted(shard_id for shard_id in found if shard_id is not None)
+
+
+def _has_objects(store: ObjectStore, name: str) -> bool:
+    """Tell whether a folder is more than a name: a disk keeps those that were emptied."""
+    if not isinstance(store, LocalStore):
+        return True
+    folder = f"{MEM_WAL_FOLDER}/{name}"
+    return bool(store.list(f"{folder}/manifest") or store.list(folder))
