@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -90,3 +91,28 @@ def test_the_first_conflict_of_a_process_loads_nothing(tmp_path: Path) -> None:
         timeout=240,
     )
     assert done.stdout.strip() == "[]"
+
+
+SEARCH = """
+import sys, holdfast, pyarrow as pa
+schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
+table = holdfast.create_table(sys.argv[1], schema, primary_key=["id"])
+table.append([{"id": 1, "text": "storm"}])
+with table.claim_writer("unsharded") as writer:
+    writer.put(pa.table({"id": [2], "text": ["harbour"]}))
+table.create_index("text", "fts")
+print(table.search("text", "storm").num_rows)
+"""
+
+
+def test_a_search_beside_a_log_prints_nothing_alarming(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "LANCE_LOG"}
+    done = subprocess.run(
+        [sys.executable, "-c", SEARCH, str(tmp_path / "t")],
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=240,
+        env=environment,
+    )
+    assert (done.stdout.strip(), done.stderr) == ("1", "")

@@ -9,6 +9,7 @@ watched through `holdfast.events`, and the tools that prove all this are in
 """
 
 import importlib
+import os
 from typing import TYPE_CHECKING
 
 from holdfast._version import __version__
@@ -86,6 +87,10 @@ __all__ = [
     "release_table",
     "write_table",
 ]
+
+# At each text search Lance calls the marker of a log, an index without columns, an error. It reads
+# this once, when it is first imported; a user's own setting stays.
+os.environ.setdefault("LANCE_LOG", "warn,lance::index=off")
 
 # What is not in `holdfast.table`.
 _HOMES = {
