@@ -114,6 +114,8 @@ def test_one_process_writes_final_files_directly(tmp_path: Path) -> None:
     assert_equal_to_stock(table.dataset(), stock_copy(table, tmp_path, with_position=True))
     again = table.create_index("text", "fts", with_position=True)
     assert (again.applied, again.build_id) == (False, result.build_id)
+    assert result.txn is not None
+    assert table.applied([result.txn, str(result.txn)]) == [True, False]  # no user's string
 
 
 def test_deleted_and_updated_rows_are_left_out(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import lance
@@ -16,6 +17,7 @@ import pytest
 import holdfast
 from holdfast.errors import (
     FencedError,
+    InvalidInputError,
     PoisonedError,
     UnavailableError,
 )
@@ -372,3 +374,16 @@ def test_files_are_durable_before_they_are_published(
         folder = f"_mem_wal/{writer.shard_id}/{one.path}"
         files = {info.path for info in table._store.list(folder)}
         assert files and files <= synced
+
+
+@pytest.mark.requirement("P1")
+def test_a_table_with_stable_row_ids_gets_no_log(tmp_path: Path) -> None:
+    """Nothing could be merged into it: refused before anything is written."""
+    uri = str(tmp_path / "t")
+    lance.write_dataset(KEYED.empty_table(), uri, enable_stable_row_ids=True)
+    table = holdfast.adopt_table(uri)
+    before = table.dataset().version
+    with pytest.raises(InvalidInputError, match="stable row ids"):
+        table.claim_writer("unsharded")
+    assert table.shards() == []
+    assert table.dataset().version == before

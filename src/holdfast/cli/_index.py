@@ -220,7 +220,7 @@ def _parameters(pairs: list[str]) -> dict[str, Any]:  # Any: JSON
 
 
 def _print_built(arguments: argparse.Namespace, done: Any) -> Exit:  # noqa: ANN401 - IndexResult
-    shown = asdict(done)
+    shown = {**asdict(done), "txn": None if done.txn is None else str(done.txn)}
     if done.applied:
         text = (
             f"{done.name}: {done.rows} documents in {done.partitions} parts, version "

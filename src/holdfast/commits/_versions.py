@@ -186,9 +186,10 @@ class Versions:
         entries.update(self._record(config, txns, version))
         if synced:  # an append; `edit` waits until its data is durable, so do our part first
             self._sync_transaction(head)
-        manifest, head = self._edit(manifest, head, edit, after)
-        if not synced:
-            self._sync_shown(manifest)
+        with _noticing_lost_files():
+            manifest, head = self._edit(manifest, head, edit, after)
+            if not synced:
+                self._sync_shown(manifest)
         if head.has_bases:
             self._sync_elsewhere(manifest)
         mark_here = decision_mark(head.config, token, version, self._table_id)
@@ -257,7 +258,8 @@ class Versions:
             check_log_id(base.config, entry, version=base.version)
             check_merged(self, entry, after)
         entries = self._record(base.config, txns, version)
-        durable()
+        with _noticing_lost_files():
+            durable()
         token = self._ids.token()
         mark = decision_mark(base.config, token, version, self._table_id)
         if vacuumed != read_mark(base.config):
@@ -640,6 +642,21 @@ class Versions:
                 "`LanceDataset.migrate_manifest_paths_v2`",
                 location=self.location,
             )
+
+
+@contextmanager
+def _noticing_lost_files() -> Iterator[None]:
+    """Say of a data file that is gone before it was committed what became of the work."""
+    try:
+        yield
+    except NotFoundError as error:
+        if not str(error.details.get("path", "")).startswith("data/"):
+            raise
+        raise StaleWorkError(
+            "a file of this commit is gone: vacuum took it, or somebody else; nothing was "
+            "committed, so write it anew",
+            **error.details,
+        ) from error
 
 
 def _oldest(read_version: int | None, begun_on: int | None) -> int | None:

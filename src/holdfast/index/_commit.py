@@ -87,13 +87,13 @@ class TableCommits:
         return int(operation.version or 0), True
 
     def _open(self, plan: Plan) -> tuple[Operation, lance.LanceDataset]:
-        operation = Operation(self._versions, self._options, [_txn_of(plan)], begun_on=plan.version)
+        operation = Operation(self._versions, self._options, [txn_of(plan)], begun_on=plan.version)
         hook: Any = operation  # Any: Lance wants a namespace and gets one by its methods
         with operation.settled():
             return operation, opened(hook)
 
     def _was_made(self, table: lance.LanceDataset, plan: Plan) -> bool:
-        return self._versions.ledger.holds(table.config(), _txn_of(plan))
+        return self._versions.ledger.holds(table.config(), txn_of(plan))
 
     def _is_shown(self, table: lance.LanceDataset, plan: Plan) -> bool:
         return any(one.id == plan.build_id for one in segments_of(table, plan.name))
@@ -171,7 +171,8 @@ def _final(message: str, **details: object) -> ConflictError:
     return ConflictError(message, **details, final=True)
 
 
-def _txn_of(plan: Plan) -> OwnTxn:
+def txn_of(plan: Plan) -> OwnTxn:
+    """Return the transaction id of a build's commit; no user's string is the same."""
     return OwnTxn(f"index {plan.build_id}")
 
 

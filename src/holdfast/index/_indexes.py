@@ -17,7 +17,7 @@ from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.formats import BuildRecord, Part, index_id
 from holdfast.formats._vacuum_mark import read_mark
 from holdfast.index._builds import BuildInfo, describe, open_records, pack, start
-from holdfast.index._commit import TableCommits
+from holdfast.index._commit import TableCommits, txn_of
 from holdfast.index._existing import Fate, fate_of
 from holdfast.index._finalize import Finalizer
 from holdfast.index._ground import Ground
@@ -210,7 +210,7 @@ class Indexes:
         return IndexResult(
             version=published.version,
             rows=plan.documents if published.applied else 0,
-            txn=f"index {plan.build_id}",
+            txn=txn_of(plan),
             applied=published.applied,
             elapsed=self._ground.clock.elapsed() - begun,
             name=plan.name,

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.txn import OwnTxn
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexResult:
@@ -14,7 +16,7 @@ class IndexResult:
     Attributes:
         version: the table version that has the index.
         rows: how many documents this call indexed; 0 when not `applied`.
-        txn: the transaction id that makes the commit happen once.
+        txn: the transaction id that makes the commit happen once; `Table.applied` knows it.
         applied: False when the index was complete already.
         elapsed: seconds.
         name: the index's name.
@@ -26,7 +28,7 @@ class IndexResult:
 
     version: int
     rows: int
-    txn: str | None
+    txn: OwnTxn | None
     applied: bool
     elapsed: float
     name: str

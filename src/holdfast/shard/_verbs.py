@@ -246,5 +246,11 @@ class ShardVerbs(ABC):
         if manifest is None:
             raise NotFoundError("the table's newest version is gone", version=dataset.version)
         check_log_types(dataset.schema)
+        if dataset.has_stable_row_ids:
+            raise InvalidInputError(
+                "a table with stable row ids can have no log yet, since nothing could be merged "
+                "into it: write it by append, or make it anew without them",
+                table=self._uri,
+            )
         read_entry(manifest, lambda: list_shards(self._store))
         return read_base(dataset, manifest)
