@@ -26,6 +26,7 @@ __all__ = ["DefaultSource"]
 _INSIDE = {
     "secretWork": "holdfast.spark._merge_source:MergeSource",
     "secretInputs": "holdfast.spark._tasks:TaskSource",
+    "secretIngest": "holdfast.spark._ingest_source:IngestSource",
     "secretAbout": "holdfast.spark._about:AboutSource",
 }
 

@@ -128,6 +128,25 @@ def read_base(dataset: lance.LanceDataset, manifest: bytes) -> Base:
     )
 
 
+def base_of_rows(schema: pa.Schema, log_columns: pa.Schema, keys: tuple[str, ...]) -> Base:
+    """Return a base that knows columns and key: enough to make log entries of rows.
+
+    For tasks elsewhere, which get these as plain data and read no manifest.
+    """
+    return Base(
+        version=0,
+        schema=schema,
+        keys=keys,
+        storage_schema=_storage_schema(schema, keys),
+        log_schema=log_columns,
+        fields=(),
+        ids={},
+        storage_version="",
+        details=None,
+        indexes=(),
+    )
+
+
 def read_entry(manifest: bytes, shard_ids: Callable[[], Sequence[str]]) -> LogEntry | None:
     """Return the entry of the log in a manifest; None when the table has no log.
 

@@ -167,6 +167,11 @@ class Router:
     def __repr__(self) -> str:
         return f"Router({self._field.transform}, {self._column})"
 
+    @property
+    def column(self) -> str | None:
+        """Return the column that rows are divided by; None when there is one shard."""
+        return self._column
+
     def shards(self) -> list[Shard]:
         """Return all shards.
 

@@ -33,7 +33,7 @@ from holdfast.shard._sstables import Sstables
 from holdfast.shard._writer import ShardWriter
 from holdfast.storage import ObjectStore
 from holdfast.txn import TxnLike
-from holdfast.wal import LogMemory, ShardManifests, WalAppender, list_shards
+from holdfast.wal import LogMemory, ShardManifests, Slots, WalAppender, list_shards
 
 _PREPARED: TxnLike = ("holdfast.log", 1)
 """The transaction under which a table is prepared, so that it is once."""
@@ -99,6 +99,17 @@ class ShardVerbs(ABC):
             check_log=partial(self._check_log, base),
         )
         return writer.replayed()
+
+    def _claim_slots(self, shard: str | Shard) -> tuple[Base, Slots]:
+        """Claim a shard for tasks that write its entries. This WRITES, as `claim_writer` does.
+
+        Raises:
+            As for `claim_writer`.
+        """
+        ids = RandomIds()
+        base, appender, _ = self._claim(shard, ShardWriterConfig(), ids)
+        memory = LogMemory(self._store, self._arbiter, appender.shard_id, ids=ids)
+        return base, Slots.of(appender, memory)
 
     def _claim(
         self, shard: str | Shard, config: ShardWriterConfig, ids: Ids

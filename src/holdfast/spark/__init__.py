@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.spark._compact import CompactResult
+    from holdfast.spark._ingest import ingest
     from holdfast.spark._merge import MergeResult
     from holdfast.spark._session import activate, configure, session
     from holdfast.spark._table import SparkTable, ViewResult, table
@@ -25,6 +26,7 @@ _HOME = {
     "ViewResult": "_table",
     "activate": "_session",
     "configure": "_session",
+    "ingest": "_ingest",
     "session": "_session",
     "table": "_table",
 }
@@ -36,6 +38,7 @@ __all__ = [
     "ViewResult",
     "activate",
     "configure",
+    "ingest",
     "session",
     "table",
 ]

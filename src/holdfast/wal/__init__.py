@@ -22,6 +22,7 @@ from holdfast.wal._manifests import ShardManifests
 from holdfast.wal._memory import LogMemory, remember
 from holdfast.wal._repair import Repair, repair_log
 from holdfast.wal._shards import ShardState, list_shards
+from holdfast.wal._slots import Slot, Slots, Taken, append_at
 from holdfast.wal._tailer import WalTailer
 
 __all__ = [
@@ -36,9 +37,13 @@ __all__ = [
     "ShardManifest",
     "ShardManifests",
     "ShardState",
+    "Slot",
+    "Slots",
     "SsTable",
+    "Taken",
     "WalAppender",
     "WalTailer",
+    "append_at",
     "collect_log",
     "find_covered",
     "list_shards",

@@ -1,0 +1,134 @@
+"""`Run`: one run of a streaming query, which owns its shards and hands out places in their logs.
+
+    run = Run(table, shard=None, app="spark-ingest-...")   # writes: an epoch and a fence each
+    targets = run.targets(batch, parts=1)                   # what the batch still needs
+    run.done(batch, {0: [17], 3: [4]})                      # the positions that tasks took
+
+Shards are claimed once per run: whatever an earlier run has sent and is still on its way finds
+the fence of this one. A run that failed is never used again, as its tasks may still live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from holdfast.arbiter import SupportsVerdict, Verdict
+from holdfast.errors import (
+    ConflictError,
+    InvalidInputError,
+    PermissionDeniedError,
+    UnavailableError,
+)
+from holdfast.formats import encode_pin
+from holdfast.shard import Shard, Sharding
+from holdfast.shard._base import Base
+from holdfast.spark._ingest_frame import Routing, routing_of
+from holdfast.spark._ingest_work import MOST_PARTS, Target, part_txn, whole_txn
+from holdfast.table import Table
+from holdfast.wal import Slots
+
+_CLAIMS = 16
+"""How many shards are claimed at the same time."""
+_BATCHES_UNCHECKED = 100
+"""After so many batches a run looks whether the table can still read its log."""
+
+
+class Run:
+    """The shards of a table, claimed for one run of a query.
+
+    Args:
+        table: the table; the run closes it.
+        shard: the one shard to write, for a table whose shards are named by hand.
+        app: under which name batches are counted.
+
+    Raises:
+        HoldfastError: as for `Table.claim_writer`; or the table's rows are divided in a way
+            that Spark cannot follow.
+    """
+
+    def __init__(self, table: Table, *, shard: str | None, app: str) -> None:
+        self.table = table
+        self.app = app
+        if table._base().details is None:  # noqa: SLF001 - an edge of the same house
+            table.prepare_writers(sharding=Sharding.unsharded() if shard is None else None)
+        self.routing: Routing = routing_of(table._base(), shard)  # noqa: SLF001
+        arbiter = table._arbiter  # noqa: SLF001
+        self.verdict: str | None = None
+        if isinstance(arbiter, SupportsVerdict):
+            arbiter.require_verdict()
+            self.verdict = Verdict.ENFORCED.value
+        if arbiter.pin is None:
+            raise InvalidInputError("the table is not tied to an arbiter: open it anew")
+        self.pin = encode_pin(arbiter.pin).decode()
+        self.base, self._slots = self._claim(self.routing.shards)
+        self._newest = -1  # the newest batch of this run
+        self._unchecked = 0
+
+    def close(self) -> None:
+        """Let go of the table's connections. The shards stay with this run until the next."""
+        self.table.close()
+
+    @property
+    def epochs(self) -> dict[str, int]:
+        """Return the epoch of each shard, by its id."""
+        return {one.next.shard_id: one.next.epoch for one in self._slots}
+
+    def targets(self, batch: int, parts: int) -> dict[int, Target]:
+        """Return the places for a batch in the shards that do not have it, by their numbers.
+
+        Raises:
+            InvalidInputError: a shard has a part of this batch, divided in another way.
+            LogLostError, FencedError, StaleHandleError: nobody could read what is written.
+            HoldfastError: a store failed.
+        """
+        self._look_at_table()
+        if batch <= self._newest:
+            return {}
+        found = {}
+        for number, slots in enumerate(self._slots):
+            if slots.holds(whole_txn(self.app, batch)):
+                continue
+            done = self._begun(slots, batch, parts) if self._newest < 0 else ()
+            found[number] = Target(slot=slots.next, done=done)
+        return found
+
+    def done(self, batch: int, taken: Mapping[int, Sequence[int]]) -> None:
+        """Go on behind what the tasks of a batch have written."""
+        for number, positions in taken.items():
+            self._slots[number].advance(positions)
+        self._newest = max(self._newest, batch)
+
+    def _claim(self, shards: Sequence[Shard]) -> tuple[Base, list[Slots]]:
+        with ThreadPoolExecutor(
+            min(_CLAIMS, len(shards)), thread_name_prefix="holdfast-claim"
+        ) as pool:
+            claimed = list(pool.map(self.table._claim_slots, shards))  # noqa: SLF001
+        base = claimed[-1][0]
+        if any(one.log_id != base.log_id for one, _ in claimed):
+            raise ConflictError("the table's columns were replaced while it was claimed: try again")
+        return base, [slots for _, slots in claimed]
+
+    def _begun(self, slots: Slots, batch: int, parts: int) -> tuple[int, ...]:
+        """Return the parts of a batch that an earlier run has written, of a batch not whole."""
+        for size in range(2, MOST_PARTS + 1):
+            there = [n for n in range(size) if slots.holds(part_txn(self.app, batch, n, size))]
+            if there and size != parts:
+                raise InvalidInputError(
+                    "this batch was begun with another entries_per_batch: restart the query with "
+                    f"ingest(..., entries_per_batch={size}); it may change after this batch",
+                    batch=batch,
+                    entries_per_batch=size,
+                )
+            if there:
+                return tuple(there)
+        return ()
+
+    def _look_at_table(self) -> None:
+        """Now and then see that the table can still read its log; see `ShardWriter`."""
+        self._unchecked += 1
+        if self._unchecked >= _BATCHES_UNCHECKED:
+            with suppress(UnavailableError, PermissionDeniedError):
+                self.table._check_log(self.base)  # noqa: SLF001
+            self._unchecked = 0
