@@ -33,6 +33,7 @@ from holdfast.txn import parse_txn
 
 MOST_BYTES = MAX_ENTRY_BYTES // 2
 """How many bytes of rows one log entry may have."""
+SOURCE = "holdfast"
 _QUERY = "sql.streaming.queryId"
 _RUN = "spark.jobGroup.id"
 
@@ -212,7 +213,7 @@ class Ingest:
         text = f"holdfast: batch {batch} into the log of {self.uri}"
         with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
             work = self._work(run, batch, targets, Path(folder) / "answer.json")
-            writer = frame.write.format("holdfast").mode("append").option(WORK, work.encoded())
+            writer = frame.write.format(SOURCE).mode("append").option(WORK, work.encoded())
             try:
                 with described(df.sparkSession, text):
                     writer.save(self.uri)

@@ -125,6 +125,12 @@ def _freshness(name: str, text: str) -> str:
     return text.strip().lower()
 
 
+def _into(name: str, text: str) -> str:
+    if text.strip().lower() not in {"table", "log"}:
+        raise InvalidInputError(f"option {name} is table or log", given=repr(text[:40]))
+    return text.strip().lower()
+
+
 def _starting(name: str, text: str) -> int | str:
     return "latest" if text.strip().lower() == "latest" else _number(1)(name, text)
 
@@ -248,6 +254,14 @@ OPTIONS: tuple[Option, ...] = (
         parse=_sizes,
         help="Arrays to store as vectors of one length, in columns that this write creates: "
         "`Embedding:768`. `<column>.arrow.fixed-size-list.size` = `768` says the same.",
+    ),
+    Option(
+        name="into",
+        use=Use.SINK,
+        parse=_into,
+        help="`table` (default) makes one version of each micro-batch. `log` is refused: a Python "
+        "sink can neither divide rows by shard nor learn its run; use "
+        "`foreachBatch(holdfast.spark.ingest(uri))`.",
     ),
     Option(
         name="startingVersion",

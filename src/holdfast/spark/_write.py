@@ -130,6 +130,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, schema: StructType, options: Mapping[str, str], *, overwrite: bool) -> None:
         given = parse(options, Use.SINK)
+        if given.get("into") == "log":
+            raise InvalidInputError(
+                "this sink cannot write the log: Spark lets it neither divide rows by shard nor "
+                "learn its run. Use .writeStream.foreachBatch(holdfast.spark.ingest(uri, ...))"
+            )
         self._plan = plan_write(schema, given, replaces=overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
