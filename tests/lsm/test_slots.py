@@ -39,6 +39,7 @@ pytestmark = [pytest.mark.requirement("C7"), pytest.mark.requirement("S4")]
 
 MAX_STATES = int(os.environ.get("HOLDFAST_LSM_STATES", "1200"))
 FIRST, SECOND = AppTxn("query", 0, in_order=True), AppTxn("query", 1, in_order=True)
+SLOTS = "holdfast.wal._slots"
 MARKS = {FIRST: "t", SECOND: "u"}
 
 
@@ -138,12 +139,12 @@ def run(hands: Hands, world: World) -> None:
         slots = code.slots.Slots(appender, known)
     else:
         slots = code.slots.Slots.of(appender, known)
-    if slots.holds(FIRST):
-        world.acknowledge(MARKS[FIRST], hands.owner)
-        slot = slots.next
-    else:
-        slot = write(hands, world, slots.next, FIRST)
-    write(hands, world, slot, SECOND)
+    for txn in (FIRST, SECOND):
+        if slots.holds(txn):
+            world.acknowledge(MARKS[txn], hands.owner)
+        else:
+            behind = write(hands, world, slots.next, txn)
+            slots.advance([(behind.position - 1, [txn])])
 
 
 def one_batch(hands: Hands, world: World) -> None:
@@ -180,6 +181,13 @@ SCENARIOS = [
         actors={"r": one_batch, "t": tidy, "s": one_batch},
         begun=False,
         preemptions=1,
+    ),
+    Handed(
+        name="a memory after each batch, collected, and its replay",
+        actors={"r": run, "t": tidy, "s": run},
+        begun=False,
+        preemptions=1,
+        code=SlotCode(slots=mutate(SLOTS, ("_KEEP_EVERY = 1_000", "_KEEP_EVERY = 1"))),
     ),
     Handed(
         name="a twin wakes up after the collection",
@@ -230,7 +238,6 @@ class Mutant(NamedTuple):
     code: Callable[[], SlotCode]
 
 
-SLOTS = "holdfast.wal._slots"
 SAME_IDS = "        if set(txns) <= set(there):\n"
 OTHERS = "        if not (found.fence and found.epoch < slot.epoch):\n"
 MUTANTS = [
@@ -271,6 +278,21 @@ MUTANTS = [
         lambda: SlotCode(
             slots=mutate(
                 SLOTS, ("        memory.prepare(appender.fence_position)\n", "        pass\n")
+            )
+        ),
+    ),
+    Mutant(
+        "a memory leaves out ids of the entries below it",
+        "a memory after each batch, collected, and its replay",
+        "DOUBLED",
+        lambda: SlotCode(
+            slots=mutate(
+                SLOTS,
+                ("_KEEP_EVERY = 1_000", "_KEEP_EVERY = 1"),
+                (
+                    "            self._memory.add(position, txns)\n",
+                    "            self._memory.add(position, [])\n",
+                ),
             )
         ),
     ),

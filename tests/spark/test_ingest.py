@@ -28,6 +28,7 @@ from holdfast.spark._ingest import Ingest
 from holdfast.spark._ingest_frame import _number, routing_of
 from holdfast.spark._ingest_run import Run
 from holdfast.spark._ingest_upkeep import Upkeep, interval_of, look_after
+from holdfast.spark._ingest_work import Written
 from holdfast.spark._types import spark_schema
 from holdfast.wal import Slots, append_at, collect_log
 
@@ -240,7 +241,7 @@ def test_a_task_that_runs_twice_and_late_writes_once(spark: SparkSession, uri: s
     batches = rows.append_column("__holdfast_shard", numbers).to_batches()
     first = _ingest_rows.write_entries(work, iter(batches))
     assert _ingest_rows.write_entries(work, iter(batches)) == first
-    run.done(1, {int(number): taken for number, taken in first["taken"].items()})
+    run.done(1, 1, {n: [Written(*one) for one in some] for n, some in first["taken"].items()})
     write(frame(spark, range(20, 30)), 2)
     assert _ingest_rows.write_entries(work, iter(batches)) == first  # late
     assert ids_of(table) == Counter(range(30))

@@ -24,7 +24,7 @@ from holdfast.options import StorageOptions
 from holdfast.spark._ingest_frame import Frame, routed
 from holdfast.spark._ingest_run import Run
 from holdfast.spark._ingest_upkeep import Upkeep, interval_of
-from holdfast.spark._ingest_work import MOST_PARTS, WORK, Target, Work, encode_columns
+from holdfast.spark._ingest_work import MOST_PARTS, WORK, Target, Work, Written, encode_columns
 from holdfast.spark._progress import Session, described, is_connect
 from holdfast.spark._tasks import failure_of, raise_if_error
 from holdfast.storage import open_store
@@ -144,7 +144,8 @@ class Ingest:
             run, upkeep = self._run(query, attempt)
             targets = run.targets(int(batch_id), self.parts)
             if targets:
-                run.done(int(batch_id), self._write(df, run, int(batch_id), targets))
+                written = self._write(df, run, int(batch_id), targets)
+                run.done(int(batch_id), self.parts, written)
             if upkeep is not None:
                 upkeep.tick()
         except BaseException as error:
@@ -199,8 +200,8 @@ class Ingest:
 
     def _write(
         self, df: Frame, run: Run, batch: int, targets: Mapping[int, Target]
-    ) -> dict[int, list[int]]:
-        """Let tasks write what the shards lack; return the positions that they took."""
+    ) -> dict[int, list[Written]]:
+        """Let tasks write what the shards lack; return their entries."""
         frame = routed(
             df,
             run.base,
@@ -245,7 +246,7 @@ class Ingest:
         )
 
 
-def _taken(answer: Path) -> dict[int, list[int]]:
+def _taken(answer: Path) -> dict[int, list[Written]]:
     try:
         answers = json.loads(answer.read_text())
     except OSError as error:
@@ -253,10 +254,10 @@ def _taken(answer: Path) -> dict[int, list[int]]:
             "Spark's commit ran on another machine than the driver's Python: what its tasks wrote "
             "is in the log, and known there; restart the query where both are one"
         ) from error
-    taken: dict[int, list[int]] = {}
+    taken: dict[int, list[Written]] = {}
     for one in answers:
         raise_if_error(one)
-        taken |= {int(number): positions for number, positions in one["taken"].items()}
+        taken |= {int(n): [Written(*fields) for fields in some] for n, some in one["taken"].items()}
     return taken
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -32,12 +33,11 @@ from holdfast.spark._ingest_work import (
     SHARD,
     Target,
     Work,
-    part_txn,
-    whole_txn,
+    Written,
+    entry_txns,
 )
 from holdfast.spark._types import batch_for_table
 from holdfast.storage import open_store
-from holdfast.txn import Txn
 from holdfast.wal import append_at
 
 Answer = dict[str, Any]  # Any: JSON
@@ -48,7 +48,7 @@ _ARBITERS: dict[str, Arbiter] = {}
 
 
 def write_entries(work: Work, batches: Iterator[pa.RecordBatch]) -> Answer:
-    """Write the rows of every shard that a task got; return the positions, by shard.
+    """Write the rows of every shard that a task got; return where they are, by shard.
 
     Safe to repeat: what is at its place is not written again. An error that trying again would
     not mend is an answer, for which Spark need not try four times.
@@ -60,7 +60,8 @@ def write_entries(work: Work, batches: Iterator[pa.RecordBatch]) -> Answer:
     if not filled:
         return {"taken": {}}
     try:
-        return {"taken": _write(work, pa.Table.from_batches(filled))}
+        written = _write(work, pa.Table.from_batches(filled))
+        return {"taken": {n: [astuple(one) for one in some] for n, some in written.items()}}
     except (UnavailableError, CommitUnknownError):
         _ARBITERS.pop(_way(work), None)  # perhaps it is the connection
         raise
@@ -69,7 +70,7 @@ def write_entries(work: Work, batches: Iterator[pa.RecordBatch]) -> Answer:
         return {"error": type(error).__name__, "message": error.message, "details": details}
 
 
-def _write(work: Work, rows: pa.Table) -> dict[int, list[int]]:
+def _write(work: Work, rows: pa.Table) -> dict[int, list[Written]]:
     base = work.base()
     numbers = rows[SHARD].combine_chunks()
     prepared = []
@@ -195,25 +196,20 @@ def _check_members(work: Work, number: int, entry: pa.RecordBatch) -> None:
         )
 
 
-def _append(work: Work, target: Target, entries: Sequence[tuple[int, pa.RecordBatch]]) -> list[int]:
+def _append(
+    work: Work, target: Target, entries: Sequence[tuple[int, pa.RecordBatch]]
+) -> list[Written]:
     """Write the entries of one shard, in order; the last one says that the batch is whole."""
-    slot, positions = target.slot, []
+    slot, written = target.slot, []
     for part, entry in entries:
         if part in target.done:
             continue
-        txns = _txns(work, part, last=part == entries[-1][0])
+        last = part == entries[-1][0]
+        txns = entry_txns(work.app, work.batch, part, work.parts, last=last)
         taken = append_at(_arbiter(work), slot, entry, txns)
-        positions.append(taken.position)
+        written.append(Written(taken.position, part, last))
         slot = slot.after(taken.position)
-    return positions
-
-
-def _txns(work: Work, part: int, *, last: bool) -> list[Txn]:
-    whole = whole_txn(work.app, work.batch)
-    if work.parts == 1:
-        return [whole]
-    own = part_txn(work.app, work.batch, part, work.parts)
-    return [own, whole] if last else [own]
+    return written
 
 
 def _arbiter(work: Work) -> Arbiter:

@@ -2,7 +2,7 @@
 
     run = Run(table, shard=None, app="spark-ingest-...")   # writes: an epoch and a fence each
     targets = run.targets(batch, parts=1)                   # what the batch still needs
-    run.done(batch, {0: [17], 3: [4]})                      # the positions that tasks took
+    run.done(batch, 1, {0: [written], 3: [written]})        # the entries of its tasks
 
 Shards are claimed once per run: whatever an earlier run has sent and is still on its way finds
 the fence of this one. A run that failed is never used again, as its tasks may still live.
@@ -25,7 +25,7 @@ from holdfast.formats import encode_pin
 from holdfast.shard import Shard, Sharding
 from holdfast.shard._base import Base
 from holdfast.spark._ingest_frame import Routing, routing_of
-from holdfast.spark._ingest_work import MOST_PARTS, Target, part_txn, whole_txn
+from holdfast.spark._ingest_work import MOST_PARTS, Target, Written, part_txn, whole_txn
 from holdfast.table import Table
 from holdfast.wal import Slots
 
@@ -94,10 +94,11 @@ class Run:
             found[number] = Target(slot=slots.next, done=done)
         return found
 
-    def done(self, batch: int, taken: Mapping[int, Sequence[int]]) -> None:
+    def done(self, batch: int, parts: int, taken: Mapping[int, Sequence[Written]]) -> None:
         """Go on behind what the tasks of a batch have written."""
-        for number, positions in taken.items():
-            self._slots[number].advance(positions)
+        for number, written in taken.items():
+            entries = [(one.position, one.txns(self.app, batch, parts)) for one in written]
+            self._slots[number].advance(entries)
         self._newest = max(self._newest, batch)
 
     def _claim(self, shards: Sequence[Shard]) -> tuple[Base, list[Slots]]:

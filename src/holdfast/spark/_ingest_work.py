@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.shard._base import Base, base_of_rows
-from holdfast.txn import AppTxn
+from holdfast.txn import AppTxn, Txn
 from holdfast.wal import Slot
 
 WORK = "secretIngest"  # Spark hides the values of options whose names speak of secrets
@@ -39,6 +39,31 @@ def whole_txn(app: str, batch: int) -> AppTxn:
 def part_txn(app: str, batch: int, part: int, parts: int) -> AppTxn:
     """Return the id of one of several entries that a shard's rows of a batch are divided into."""
     return AppTxn(f"{app}#{part}/{parts}", batch, in_order=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One entry that is in the log: its position, which part of its shard's rows, and if the last.
+
+    The last part says that the batch is whole.
+    """
+
+    position: int
+    part: int
+    last: bool
+
+    def txns(self, app: str, batch: int, parts: int) -> list[Txn]:
+        """Return the ids that the entry has."""
+        return entry_txns(app, batch, self.part, parts, last=self.last)
+
+
+def entry_txns(app: str, batch: int, part: int, parts: int, *, last: bool) -> list[Txn]:
+    """Return the ids of one entry."""
+    whole = whole_txn(app, batch)
+    if parts == 1:
+        return [whole]
+    own = part_txn(app, batch, part, parts)
+    return [own, whole] if last else [own]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -338,6 +338,8 @@ class LogMemory:
     def flushed(self, position: int) -> None:
         """Put the memory of a flushed cursor, if that can be done: it spares the next opener.
 
+        Any position that is decided will do, as long as each id up to it was added here.
+
         Never raises an error of the stores: without it entries stay, and more of them are read.
         """
         with self._lock:

@@ -4,7 +4,7 @@
     slots.holds(txn)                            # a batch that is in the log: hand out nothing
     slot = slots.next                           # plain data: it travels to a task
     append_at(arbiter, slot, rows, [txn])       # in the task: one decision at that position
-    slots.advance([position])                   # on the driver, once the batch is done
+    slots.advance([(position, [txn])])          # on the driver, once the batch is done
 
 A task that runs twice, late, or in two places decides the same position under the same ids. Who
 comes second finds its own ids there, and has nothing left to do. A task of an earlier run finds
@@ -38,6 +38,8 @@ from holdfast.wal._memory import LogMemory
 
 _STEPS = 4096
 """How many late fences of overtaken claimers are stepped over."""
+_KEEP_EVERY = 1_000
+"""After so many entries a run writes down which ids the log has: the next run reads the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,7 @@ class Slots:
 
     def __init__(self, appender: WalAppender, memory: LogMemory) -> None:
         self._memory = memory
+        self._unkept = 0  # entries of this run whose ids are in no memory
         self.next = Slot(
             shard_id=appender.shard_id,
             epoch=appender.epoch,
@@ -116,10 +119,22 @@ class Slots:
         """
         return self._memory.holds(txn)
 
-    def advance(self, positions: Sequence[int]) -> None:
-        """Go on behind the entries of a batch that is done."""
-        for position in positions:
+    def advance(self, entries: Sequence[tuple[int, Sequence[Txn]]]) -> None:
+        """Go on behind the entries of a batch that is done; never raises an error of the stores.
+
+        Now and then a memory is put, so that the next run has few entries to read, however long
+        this one goes on without a flush.
+
+        Args:
+            entries: their positions, and the ids that they have.
+        """
+        for position, txns in entries:
             self.next = self.next.after(position)
+            self._memory.add(position, txns)
+            self._unkept += 1
+        if self._unkept >= _KEEP_EVERY:
+            self._memory.flushed(self.next.position - 1)
+            self._unkept = 0
 
 
 def append_at(

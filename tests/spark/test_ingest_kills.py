@@ -1,0 +1,240 @@
+"""A stream into the log whose drivers, workers and upkeep are killed: every event is there once.
+
+A reader looks at the table all the while. The seed is in the test's name; HOLDFAST_EXPLORE=1
+runs thirty of them, each with more kills.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import holdfast
+from commits.table_worker import set_up
+from holdfast.shard import Sharding
+from s3_servers import S3Server
+from spark.conftest import importable_by_workers
+from spark.test_drivers import SECONDS, kill_group
+
+if TYPE_CHECKING:
+    Popen = subprocess.Popen[str]
+
+pytestmark = [
+    pytest.mark.requirement("C7", "C8", "S4"),
+    pytest.mark.timeout(1800),
+]
+
+DRIVER = Path(__file__).with_name("ingest_driver.py")
+LONG = "HOLDFAST_EXPLORE" in os.environ
+SEEDS = range(30) if LONG else range(2)
+FILES, ROWS = 14, 12
+DRIVER_KILLS = 3 if LONG else 1
+WORKER_KILLS = 4 if LONG else 2
+COLUMNS = [("v", pa.string()), ("n", pa.int64())]
+KEYED = pa.schema([pa.field("id", pa.int64(), nullable=False), *COLUMNS])
+PLAIN = pa.schema([("id", pa.int64()), *COLUMNS])
+
+
+class Events:
+    """Files of changes, one for each batch, and what the tables must be once all are in."""
+
+    def __init__(self, folder: Path, random: random.Random) -> None:
+        self.source = folder / "events"
+        self.checkpoint = folder / "checkpoint"
+        self.source.mkdir()
+        self.keyed: dict[int, int] = {}
+        self.plain: Counter[int] = Counter()
+        number = 0
+        for file in range(FILES):
+            lines = []
+            for _ in range(ROWS):
+                key, deletes = random.randrange(20), random.random() < 0.3
+                lines.append({"id": key, "v": "x", "op": "D" if deletes else "U", "n": number})
+                self.keyed[key] = -1 if deletes else number
+                self.plain[number] += 1
+                number += 1
+            path = self.source / f"{file:04d}.json"
+            path.write_text("\n".join(map(json.dumps, lines)))
+            os.utime(path, (1_700_000_000 + file, 1_700_000_000 + file))  # Spark's order
+        self.keyed = {key: n for key, n in self.keyed.items() if n >= 0}
+
+    def done(self) -> int:
+        """Return how many batches Spark knows to be done."""
+        folder = self.checkpoint / "commits"
+        return sum(one.name.isdigit() for one in folder.iterdir()) if folder.exists() else 0
+
+
+class Reader(threading.Thread):
+    """Reads a table again and again: nothing is there twice, and nothing goes."""
+
+    def __init__(self, uri: str, options: dict[str, str]) -> None:
+        super().__init__(name="fresh-reader")
+        self._given = (uri, options)
+        self._over = threading.Event()
+        self.reads = 0
+        self.wrong: str | None = None
+
+    def run(self) -> None:
+        table = holdfast.open_table(*self._given)
+        seen: Counter[int] = Counter()
+        try:
+            while not self._over.is_set() and self.wrong is None:
+                found = Counter(table.scan(columns=["n"]).read_all()["n"].to_pylist())
+                if any(count > 1 for count in found.values()):
+                    self.wrong = f"twice: {found - Counter(set(found))}"
+                elif seen - found:
+                    self.wrong = f"gone: {seen - found}"
+                seen, self.reads = found, self.reads + 1
+                self._over.wait(0.2)
+        except BaseException as error:  # noqa: BLE001 - the test shows it
+            self.wrong = repr(error)
+        finally:
+            table.close()
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+
+
+def start(events: Events, ways: dict[str, Any], master: str = "local[2,4]") -> Popen:
+    arguments = [master, str(events.source), str(events.checkpoint), json.dumps(ways)]
+    return subprocess.Popen(
+        [sys.executable, str(DRIVER), *arguments],
+        env={**os.environ, "PYTHONPATH": importable_by_workers()},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def await_batches(driver: Popen, events: Events, count: int) -> bool:
+    """Wait until so many batches are done; False when the driver ended before."""
+    deadline = time.monotonic() + SECONDS
+    while events.done() < count:
+        if driver.poll() is not None:
+            return False
+        assert time.monotonic() < deadline, "the stream does not get on"
+        time.sleep(0.02)
+    return True
+
+
+def python_workers(driver: Popen) -> Iterator[int]:
+    """Yield the Python processes that Spark started in the driver's session, but no driver."""
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            pid = int(folder.name)
+            if pid == driver.pid or os.getsid(pid) != driver.pid:
+                continue
+            if b"pyspark" in (folder / "cmdline").read_bytes():
+                yield pid
+
+
+def storm(events: Events, ways: dict[str, Any], dice: random.Random) -> None:
+    """Run the stream to its end, killing drivers first and then workers."""
+    for _ in range(DRIVER_KILLS):
+        driver = start(events, ways)
+        try:
+            if await_batches(driver, events, events.done() + dice.randrange(1, 4)):
+                time.sleep(dice.uniform(0, 1.5))  # anywhere in the next batch
+        finally:
+            kill_group(driver)
+    kills = WORKER_KILLS
+    for _ in range(4 + WORKER_KILLS):
+        driver = start(events, ways)
+        try:
+            while kills and await_batches(driver, events, min(FILES, events.done() + 2)):
+                kills -= 1
+                time.sleep(dice.uniform(0, 0.5))
+                workers = sorted(python_workers(driver))
+                with suppress(ProcessLookupError):
+                    os.kill(dice.choice(workers or [driver.pid]), signal.SIGKILL)
+            said, _ = driver.communicate(timeout=SECONDS)
+            if driver.returncode == 0 and "done" in said:
+                return
+        finally:
+            kill_group(driver)
+    raise AssertionError(said[-3000:])
+
+
+def rows(table: Any) -> tuple[dict[int, int], int]:
+    found = table.to_pylist()
+    return {row["id"]: row["n"] for row in found}, len(found)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_killed_stream_is_exact(seed: int, tmp_path: Path, rclone_s3: S3Server) -> None:
+    dice = random.Random(seed)
+    events = Events(tmp_path, dice)
+    root, options, commit_store = str(tmp_path), {}, None
+    if seed % 2:  # a store that ignores conditions
+        root, options = rclone_s3.url(f"ingest-{seed}"), rclone_s3.storage_options()
+        commit_store = set_up(f"sqlite:///{tmp_path}/decisions.db?single_host=true")
+    tables = {}
+    for name, schema, key in (("keyed", KEYED, ["id"]), ("plain", PLAIN, [])):
+        table = holdfast.create_table(
+            f"{root}/{name}",
+            schema,
+            primary_key=key,
+            commit_store=commit_store,
+            storage_options=options,
+        )
+        table.prepare_writers(sharding=Sharding.bucket("id", 2))
+        tables[name] = table
+    ways: dict[str, Any] = {
+        "keyed": tables["keyed"].uri,
+        "plain": tables["plain"].uri,
+        "options": options,
+    }
+    reader = Reader(ways["plain"], options)
+    reader.start()
+    try:
+        storm(events, {**ways, "upkeep": "1 second", "app": None}, dice)
+    finally:
+        reader.stop()
+    print(f"{reader.reads} reads meanwhile")
+    assert reader.wrong is None
+    assert reader.reads > 1
+    for freshness in ("latest", "base"):
+        found, count = rows(tables["keyed"].scan(freshness=freshness).read_all())
+        assert (found, count) == (events.keyed, len(events.keyed))
+        numbers = tables["plain"].scan(freshness=freshness).read_all()["n"].to_pylist()
+        assert Counter(numbers) == events.plain
+        for table in tables.values():
+            table.merge_log()
+    stock = lance.dataset(ways["keyed"], storage_options=options or None).to_table()
+    assert rows(stock) == (events.keyed, len(events.keyed))
+
+
+def test_spark_connect_writes_the_log_by_its_app(tmp_path: Path) -> None:
+    events = Events(tmp_path, random.Random(7))
+    ways: dict[str, Any] = {"options": {}, "upkeep": "1 minute", "app": "connect"}
+    for name, schema, key in (("keyed", KEYED, ["id"]), ("plain", PLAIN, [])):
+        table = holdfast.create_table(tmp_path / name, schema, primary_key=key)
+        ways[name] = table.uri
+    driver = start(events, ways, "local[2]")
+    try:
+        said, _ = driver.communicate(timeout=SECONDS)
+    finally:
+        kill_group(driver)
+    assert driver.returncode == 0 and "done" in said, said[-3000:]
+    found, count = rows(holdfast.open_table(ways["keyed"]).scan().read_all())
+    assert (found, count) == (events.keyed, len(events.keyed))
+    numbers = holdfast.open_table(ways["plain"]).scan().read_all()["n"].to_pylist()
+    assert Counter(numbers) == events.plain
