@@ -44,7 +44,7 @@ LONG = "HOLDFAST_EXPLORE" in os.environ
 SEEDS = range(30) if LONG else range(2)
 FILES, ROWS = 14, 12
 DRIVER_KILLS = 3 if LONG else 1
-WORKER_KILLS = 4 if LONG else 2
+PART_KILLS = 4 if LONG else 2
 COLUMNS = [("v", pa.string()), ("n", pa.int64())]
 KEYED = pa.schema([pa.field("id", pa.int64(), nullable=False), *COLUMNS])
 PLAIN = pa.schema([("id", pa.int64()), *COLUMNS])
@@ -111,7 +111,7 @@ class Reader(threading.Thread):
         self.join()
 
 
-def start(events: Events, ways: dict[str, Any], master: str = "local[2,4]") -> Popen:
+def start(events: Events, ways: dict[str, Any], master: str) -> Popen:
     arguments = [master, str(events.source), str(events.checkpoint), json.dumps(ways)]
     return subprocess.Popen(
         [sys.executable, str(DRIVER), *arguments],
@@ -135,34 +135,32 @@ def await_batches(driver: Popen, events: Events, count: int) -> bool:
     return True
 
 
-def python_workers(driver: Popen) -> Iterator[int]:
-    """Yield the Python processes that Spark started in the driver's session, but no driver."""
+def parts_of(driver: Popen) -> Iterator[int]:
+    """Yield the processes that a driver has started: its JVM, executors and Python workers."""
     for folder in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
             pid = int(folder.name)
-            if pid == driver.pid or os.getsid(pid) != driver.pid:
-                continue
-            if b"pyspark" in (folder / "cmdline").read_bytes():
+            if pid != driver.pid and os.getsid(pid) == driver.pid:
                 yield pid
 
 
-def storm(events: Events, ways: dict[str, Any], dice: random.Random) -> None:
-    """Run the stream to its end, killing drivers first and then workers."""
+def storm(events: Events, ways: dict[str, Any], dice: random.Random, master: str) -> None:
+    """Run the stream to its end, killing drivers first and then any of their parts."""
     for _ in range(DRIVER_KILLS):
-        driver = start(events, ways)
+        driver = start(events, ways, master)
         try:
             if await_batches(driver, events, events.done() + dice.randrange(1, 4)):
                 time.sleep(dice.uniform(0, 1.5))  # anywhere in the next batch
         finally:
             kill_group(driver)
-    kills = WORKER_KILLS
-    for _ in range(4 + WORKER_KILLS):
-        driver = start(events, ways)
+    kills = PART_KILLS
+    for _ in range(4 + PART_KILLS):
+        driver = start(events, ways, master)
         try:
             while kills and await_batches(driver, events, min(FILES, events.done() + 2)):
                 kills -= 1
                 time.sleep(dice.uniform(0, 0.5))
-                workers = sorted(python_workers(driver))
+                workers = sorted(parts_of(driver))
                 with suppress(ProcessLookupError):
                     os.kill(dice.choice(workers or [driver.pid]), signal.SIGKILL)
             said, _ = driver.communicate(timeout=SECONDS)
@@ -181,6 +179,7 @@ def rows(table: Any) -> tuple[dict[int, int], int]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_killed_stream_is_exact(seed: int, tmp_path: Path, rclone_s3: S3Server) -> None:
     dice = random.Random(seed)
+    master = "local-cluster[2,1,512]" if seed % 4 == 2 else "local[2,4]"
     events = Events(tmp_path, dice)
     root, options, commit_store = str(tmp_path), {}, None
     if seed % 2:  # a store that ignores conditions
@@ -205,7 +204,7 @@ def test_a_killed_stream_is_exact(seed: int, tmp_path: Path, rclone_s3: S3Server
     reader = Reader(ways["plain"], options)
     reader.start()
     try:
-        storm(events, {**ways, "upkeep": "1 second", "app": None}, dice)
+        storm(events, {**ways, "upkeep": "1 second", "app": None}, dice, master)
     finally:
         reader.stop()
     print(f"{reader.reads} reads meanwhile")
