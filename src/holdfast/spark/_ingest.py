@@ -3,7 +3,7 @@
     events.writeStream.foreachBatch(holdfast.spark.ingest(uri, deletes="op = 'D'"))
 
 Rows go to the log of their shard, one entry for each shard and batch, and every reader with
-`freshness="latest"` sees them as soon as that entry is decided. See RFC 0011.
+`freshness="latest"` sees them as soon as that entry is decided. See RFC 0013.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 
 A task that runs twice, late, or in two places decides the same position under the same ids. Who
 comes second finds its own ids there, and has nothing left to do. A task of an earlier run finds
-the fence of the next one in its place, for ever: fences are never collected. See RFC 0011.
+the fence of the next one in its place, for ever: fences are never collected. See RFC 0013.
 
 | stopped after                   | others see                      | who goes on                 |
 |---------------------------------|---------------------------------|-----------------------------|
