@@ -57,6 +57,10 @@ def ingest(
     merged and collected. A batch is atomic in each shard, not across shards. Each run of the
     query claims the table's shards: this WRITES, and locks their previous writers out.
 
+    Warning:
+        Let one query write a table once. A second `ingest` of the same table in one query would
+        take the rows of the first for its own, repeated, and leave its own out: union them.
+
     Args:
         uri: where the table is, for this process and for Spark's workers alike.
         storage_options: pylance's storage options; secrets as `env:NAME`.
