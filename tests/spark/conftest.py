@@ -21,7 +21,8 @@ TESTS = Path(__file__).resolve().parent.parent
 
 def importable_by_workers() -> str:
     """Return a `PYTHONPATH` with which Spark's workers find the tests' own modules."""
-    return os.pathsep.join([str(TESTS), str(TESTS / "spark")])
+    before = os.environ.get("PYTHONPATH")  # another release of a package, maybe
+    return os.pathsep.join([str(TESTS), str(TESTS / "spark"), *([before] if before else [])])
 
 
 def await_listeners(spark: SparkSession) -> None:
