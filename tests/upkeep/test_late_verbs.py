@@ -93,19 +93,23 @@ def lake(
     faulty_s3: Callable[..., FaultyS3],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Lake]:
-    server = faulty_s3(conditions=request.param)
-    options = dict(server.storage_options())
-    made = Lake(server, server.url("lake", "t"), options, monkeypatch)
-    server.objects._clock = made.clock
     decider = None if request.param == "honest" else commit_store(tmp_path)
+    yield make_lake(faulty_s3(conditions=request.param), decider, monkeypatch)
+    monkeypatch.undo()
+
+
+def make_lake(server: FaultyS3, decider: str | None, patch: pytest.MonkeyPatch) -> Lake:
+    """Return a table of two fragments."""
+    options = dict(server.storage_options())
+    made = Lake(server, server.url("lake", "t"), options, patch)
+    server.objects._clock = made.clock
     table = holdfast.create_table(
         made.uri, SCHEMA, primary_key=["k"], commit_store=decider, storage_options=options
     )
     for start in (0, 3):
         table.append([{"k": k, "v": v} for k, v in BASE.items() if start <= k < start + 3])
     table.close()
-    yield made
-    monkeypatch.undo()
+    return made
 
 
 def arrow(rows: dict[int, str]) -> pa.Table:
