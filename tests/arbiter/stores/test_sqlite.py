@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sqlite3
@@ -21,6 +22,7 @@ from holdfast.errors import (
     NotFoundError,
     PermissionDeniedError,
     StaleHandleError,
+    UnavailableError,
 )
 
 pytestmark = pytest.mark.requirement("C5")
@@ -202,6 +204,32 @@ def test_a_process_stopped_in_a_table_s_creation_is_named(tmp_path: Path) -> Non
         assert caught.value.holder.pid == pid  # type: ignore[attr-defined]
         # What was set up before is opened without that lock.
         assert SqliteCommitStore(f"sqlite:///{tmp_path}/made.db").set_up() == made.identity()
+
+
+@pytest.mark.requirement("P1")
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_failed_fsync_of_a_new_file_is_told_and_not_built_upon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    path = tmp_path / "c.db"
+    calls: list[int | None] = []
+    fsync = os.fsync
+
+    def fail_once(descriptor: int) -> None:
+        calls.append(path.stat().st_ino if path.exists() else None)
+        if len(calls) == failing:
+            raise OSError(errno.EIO, "injected")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail_once)
+    store = SqliteCommitStore(f"sqlite:///{path}")
+    with pytest.raises(UnavailableError, match="check the disk"):
+        store.set_up()
+    if failing == 1:  # its name may not be durable, and no later fsync would tell
+        assert not list(tmp_path.glob("c.db*"))
+    assert store.set_up() == store.identity()
+    assert store.put_if_absent(Key("s", 0), b"x") is None
+    store.close()
 
 
 @pytest.mark.requirement("P1")

@@ -134,6 +134,7 @@ class SqliteCommitStore(BaseStore):
             PermissionDeniedError: it cannot be written to.
             BusyError: another process holds the file or its folder.
             UnsafeStoreError: the filesystem cannot carry a write-ahead log.
+            UnavailableError: the disk failed to make it durable.
         """
         with contextlib.suppress(NotFoundError):
             return self.identity()
@@ -145,7 +146,7 @@ class SqliteCommitStore(BaseStore):
                     raise UnsafeStoreError(
                         "SQLite cannot use a write-ahead log there; use a local disk", mode=mode
                     )
-                os.fsync(folder)  # whoever finds the identity below relies on the file's name
+                self._sync_name(folder, connection)
                 with _transaction(connection):
                     for statement in _SCHEMA:
                         connection.execute(statement)
@@ -155,8 +156,22 @@ class SqliteCommitStore(BaseStore):
                     )
             finally:
                 connection.close()
-            os.fsync(folder)
+            _sync(folder)
         return self.identity()
+
+    def _sync_name(self, folder: int, connection: sqlite3.Connection) -> None:
+        """Make the file's name durable: whoever finds the identity in it relies on that.
+
+        A second fsync of the same name that succeeds proves nothing, so a file whose name may
+        not be durable is taken away: nobody has decided anything in one without an identity.
+        """
+        try:
+            _sync(folder)
+        except UnavailableError:
+            connection.close()
+            for suffix in ("", "-wal", "-shm"):
+                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+            raise
 
     def check(self) -> Sequence[str]:
         """Return what makes this file unfit to decide names; empty when it is fit."""
@@ -469,6 +484,22 @@ def _locked_folder(folder: Path, longest: timedelta) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _sync(folder: int) -> None:
+    """Make the names in a folder durable.
+
+    Raises:
+        UnavailableError: the disk failed to.
+    """
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        raise UnavailableError(
+            "the disk failed to make the commit store's file durable: check the disk, then try "
+            "again",
+            reason=error.strerror,
+        ) from error
 
 
 def _lock(descriptor: int, folder: Path, longest: timedelta) -> None:
