@@ -33,6 +33,8 @@ import holdfast.spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from holdfast.spark import SparkTable
+
 TICKS = os.sysconf("SC_CLK_TCK")
 COLUMNS = "id bigint, x double, word string, v array<float>"
 
@@ -50,13 +52,14 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batches", type=int, default=10, help="micro-batches of the stream")
+    parser.add_argument("--only", choices=["", "changes"], default="", help="leave out the rest")
     parser.add_argument("--config", action="append", default=[], help="KEY=VALUE, for Spark")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
     config = {"spark.driver.memory": "4g", **dict(one.split("=", 1) for one in given.config)}
     spark = holdfast.spark.session("local[2]", config=config, catalogs={"lake": str(folder)})
     try:
-        Bench(spark, folder, given.rows, given.rounds).run(given.batches)
+        Bench(spark, folder, given.rows, given.rounds).run(given.batches, given.only)
     finally:
         spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
@@ -87,13 +90,16 @@ class Bench:
         self.count += 1
         return self.path(f"{name}-{self.count}")
 
-    def run(self, batches: int) -> None:
+    def run(self, batches: int, only: str = "") -> None:
+        if only == "changes":
+            self.changes()
+            return
         self.table("write", "Parquet", self.writes())
         self.table("read", "Parquet, all columns", self.reads())
         for title, runs in self.queries().items():
             self.table(title, "Parquet", runs)
         self.stream(batches)
-        self.merge()
+        self.changes()
 
     def table(self, title: str, base: str, runs: dict[str, Callable[[], object]]) -> None:
         """Print the median of each beside the base's."""
@@ -211,8 +217,8 @@ class Bench:
         print(f"\nmicro-batch, median ms: Parquet {medians['parquet']:.0f}, ", end="")
         print(f"Holdfast {medians['holdfast']:.0f}, x {ratio:.2f}")
 
-    def merge(self) -> None:
-        """Compare an upsert of a tenth of the rows with pylance's in one process."""
+    def changes(self) -> None:
+        """Compare merges, updates and deletes with pylance's in one process."""
         uri, stock = self.fresh("merge"), self.fresh("stock")
         keyed = self.frame.select("id", "x", "word")
         keyed.write.format("holdfast").mode("append").option("primaryKey", "id").save(uri)
@@ -222,22 +228,43 @@ class Bench:
             f"if(id % 20 = 0, id, id + {self.rows}) as id", "x + 1 as x", "word"
         )
         changes.write.parquet(self.path("changes"))
+        changes.limit(10).coalesce(1).write.parquet(self.path("few"))
         table = holdfast.spark.table(self.spark, uri)
+        self.compare_merges(table, lance.dataset(stock))
+        self.compare_conditions(table, lance.dataset(stock))
 
-        def merge_into() -> None:
-            table.merge_into(self.spark.read.parquet(self.path("changes")), on=["id"])
+    def compare_merges(self, table: SparkTable, dataset: lance.LanceDataset) -> None:
+        schema = pa.schema(dataset.schema, metadata=None)
 
-        first, again = measured(merge_into), measured(merge_into)
-        rows = pa.table(self.spark.read.parquet(self.path("changes")).toArrow())
-        dataset = lance.dataset(stock)
-        rows = rows.cast(pa.schema(dataset.schema, metadata=None))
-        merge = dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-        alone = measured(lambda: merge.execute(rows))
-        print(
-            f"\nmerge of {rows.num_rows} into {self.rows} rows: merge_into {first.wall:.2f} s "
-            f"(CPU {first.cpu:.2f}), again {again.wall:.2f} s (CPU {again.cpu:.2f}), "
-            f"pylance in one process {alone.wall:.2f} s (CPU {alone.cpu:.2f})"
-        )
+        def stock_merge(rows: pa.Table) -> None:
+            merge = dataset.merge_insert("id").when_matched_update_all()
+            merge.when_not_matched_insert_all().execute(rows)
+
+        for name in ("changes", "few"):
+            path = self.path(name)
+            rows = pa.table(self.spark.read.parquet(path).toArrow()).cast(schema)
+            runs: dict[str, Callable[[], object]] = {
+                "pylance": lambda rows=rows: stock_merge(rows),  # type: ignore[misc]
+                "SparkTable.merge_into": lambda path=path: table.merge_into(  # type: ignore[misc]
+                    self.spark.read.parquet(path), on=["id"]
+                ),
+                "Table.merge_into": lambda rows=rows: table.table.merge_into(rows),  # type: ignore[misc]
+            }
+            self.table(f"merge {rows.num_rows} into {self.rows} rows", "pylance", runs)
+
+    def compare_conditions(self, table: SparkTable, dataset: lance.LanceDataset) -> None:
+        dataset = lance.dataset(dataset.uri)
+        runs: dict[str, Callable[[], object]] = {
+            "pylance": lambda: dataset.update({"x": "x + 1"}, where="id % 100 = 3"),
+            "Table.update": lambda: table.update("id % 100 = 3", {"x": "x + 1"}),
+        }
+        self.table("UPDATE of 1 %", "pylance", runs)
+        numbers = {name: iter(range(100)) for name in ("pylance", "Table.delete")}
+        runs = {
+            "pylance": lambda: dataset.delete(f"id % 100 = {next(numbers['pylance'])}"),
+            "Table.delete": lambda: table.delete(f"id % 100 = {next(numbers['Table.delete'])}"),
+        }
+        self.table("DELETE of 1 %", "pylance", runs)
 
 
 class Made(DataSource):

@@ -31,6 +31,7 @@ TREE: dict[str, tuple[str, tuple[type[BaseException], ...]]] = {
     "PermissionDeniedError": ("permission_denied", (PermissionError,)),
     "PinMismatchError": ("pin_mismatch", ()),
     "PoisonedError": ("poisoned", ()),
+    "RowConflictError": ("row_conflict", ()),
     "SealedError": ("sealed", ()),
     "SnapshotExpiredError": ("snapshot_expired", ()),
     "StaleHandleError": ("stale_handle", ()),

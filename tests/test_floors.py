@@ -26,6 +26,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("changes",),
     ("index",),
     ("upkeep",),
+    ("edit",),
     ("table",),
     ("holdfast",),  # the package itself: its __init__ gives out what lies below
     ("spark", "server"),

@@ -30,6 +30,15 @@ from holdfast.options import StorageOptions
 if TYPE_CHECKING:
     from holdfast.changes import ChangeCursor, Changes
     from holdfast.commits import Namespace
+    from holdfast.edit import (
+        ChangeResult,
+        Clause,
+        when_matched_delete,
+        when_matched_update,
+        when_not_matched_by_source_delete,
+        when_not_matched_by_source_update,
+        when_not_matched_insert,
+    )
     from holdfast.index import BuildInfo, IndexInfo, IndexResult
     from holdfast.memtable import IndexConfig
     from holdfast.read import TableSnapshot
@@ -51,7 +60,9 @@ __all__ = [
     "Appended",
     "BuildInfo",
     "ChangeCursor",
+    "ChangeResult",
     "Changes",
+    "Clause",
     "CommitResult",
     "HoldfastError",
     "IndexConfig",
@@ -85,6 +96,11 @@ __all__ = [
     "open_table",
     "probe",
     "release_table",
+    "when_matched_delete",
+    "when_matched_update",
+    "when_not_matched_by_source_delete",
+    "when_not_matched_by_source_update",
+    "when_not_matched_insert",
     "write_table",
 ]
 
@@ -95,6 +111,15 @@ os.environ.setdefault("LANCE_LOG", "warn,lance::index=off")
 # What is not in `holdfast.table`.
 _HOMES = {
     "holdfast.changes": {"ChangeCursor", "Changes"},
+    "holdfast.edit": {
+        "ChangeResult",
+        "Clause",
+        "when_matched_delete",
+        "when_matched_update",
+        "when_not_matched_by_source_delete",
+        "when_not_matched_by_source_update",
+        "when_not_matched_insert",
+    },
     "holdfast.commits": {"Namespace"},
     "holdfast.index": {"BuildInfo", "IndexInfo", "IndexResult"},
     "holdfast.memtable": {"IndexConfig"},

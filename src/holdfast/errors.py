@@ -6,7 +6,8 @@ builtin a user would expect. Errors pickle, so they cross Spark workers, and hol
 | the caller ...                                  | class                                    |
 |-------------------------------------------------|------------------------------------------|
 | reads again, rebuilds and tries again           | `ConflictError`, `AlreadyExistsError`,   |
-|                                                 | `CollectedError`, `StaleWorkError`       |
+|                                                 | `CollectedError`, `StaleWorkError`,      |
+|                                                 | `RowConflictError`                       |
 | retries the same call with the same token       | `CommitUnknownError`                     |
 | waits and tries again                           | `UnavailableError`, `BackpressureError`, |
 |                                                 | `BusyError`                              |
@@ -53,6 +54,7 @@ class ErrorKind(StrEnum):
     PERMISSION_DENIED = "permission_denied"
     PIN_MISMATCH = "pin_mismatch"
     POISONED = "poisoned"
+    ROW_CONFLICT = "row_conflict"
     SEALED = "sealed"
     SNAPSHOT_EXPIRED = "snapshot_expired"
     STALE_HANDLE = "stale_handle"
@@ -118,6 +120,15 @@ class LogWaitsError(ConflictError):
     """
 
     kind = ErrorKind.LOG_WAITS
+
+
+class RowConflictError(ConflictError):
+    """Other writers changed the same rows first, each time: try again.
+
+    Nothing was changed. `reason` tells what they did, `version` and `operation` where.
+    """
+
+    kind = ErrorKind.ROW_CONFLICT
 
 
 class StaleWorkError(ConflictError):
@@ -321,6 +332,7 @@ __all__ = [
     "PermissionDeniedError",
     "PinMismatchError",
     "PoisonedError",
+    "RowConflictError",
     "SealedError",
     "SnapshotExpiredError",
     "StaleHandleError",

@@ -46,6 +46,7 @@ from holdfast.commits._log_rules import After
 from holdfast.commits._opening import created, opened
 from holdfast.commits._operation import Committed, LongLived, Operation
 from holdfast.commits._versions import Edit, Versions, address_of
+from holdfast.edit import EditVerbs
 from holdfast.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -76,7 +77,6 @@ from holdfast.shard._verbs import ShardVerbs
 from holdfast.storage import ObjectStore, open_store
 from holdfast.txn import Txn, TxnLike, parse_txn
 from holdfast.upkeep._vacuum import GRACE, VacuumResult, vacuum_store
-from holdfast.upkeep._verbs import UpkeepVerbs
 from holdfast.upkeep._waiting import merge_waiting
 from holdfast.wal._verbs import LogVerbs
 
@@ -102,7 +102,7 @@ class CommitResult:
     elapsed: float
 
 
-class Table(ReadVerbs, ChangeVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerbs):
+class Table(ReadVerbs, ChangeVerbs, IndexVerbs, EditVerbs, ShardVerbs, LogVerbs):
     """A Lance table that commits through Holdfast. Threads may share it.
 
     It travels to other processes as its address and options; live handles do not. Give
@@ -384,6 +384,49 @@ class Table(ReadVerbs, ChangeVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerb
         rows = _rows_of(operation) if done.applied else 0
         return self._result(done.version, rows, txn, applied=done.applied, begun=begun)
 
+    def restore(self, version: int, *, txn: TxnLike | None = None) -> CommitResult:
+        """Make the rows and columns of an older version the newest ones, by a new version.
+
+        What came since stays readable in its versions. Transactions that were applied since are
+        taken back with their rows: repeated, they are applied again. Rows that wait in the
+        table's log are superseded.
+
+        Args:
+            version: the version to go back to.
+            txn: makes a repeat harmless: `(app, number)` or a string.
+
+        Raises:
+            InvalidInputError: no version number, a malformed txn.
+            NotFoundError: there is no such version.
+            ConflictError: others were faster each time; nothing was changed.
+            CommitUnknownError: the outcome could not be learnt; repeat with the same txn.
+            Other errors: as for `append`; nothing was changed.
+        """
+        _check_version(version)
+        begun = self._clock.elapsed()
+        self.check_writable()
+        if txn is not None and self._is_repeat(txn):
+            newest = int(self.dataset().version)
+            return self._result(newest, 0, txn, applied=False, begun=begun)
+        self.dataset(version)
+        operation = lance.LanceOperation.Restore(version)
+        return self._commit_on_newest(operation, txn)
+
+    def _commit_on_newest(
+        self, operation: LanceOperation, txn: TxnLike | None, begun_on: int | None = None
+    ) -> CommitResult:
+        """Commit what replaces all rows, whatever is newest."""
+        for left in reversed(range(_OVERWRITES)):
+            try:
+                newest = int(self.dataset().version)
+                return self._commit_operation(
+                    operation, read_version=newest, txn=txn, begun_on=begun_on
+                )
+            except ConflictError as error:
+                if not error.details.get("retryable") or not left:
+                    raise
+        raise AssertionError("unreachable")
+
     def _overwrite(self, data: Data, txn: TxnLike | None) -> CommitResult:
         """Replace all rows and columns; the newest of several overwrites stands."""
         parsed = None if txn is None else parse_txn(txn)
@@ -399,16 +442,7 @@ class Table(ReadVerbs, ChangeVerbs, IndexVerbs, UpkeepVerbs, ShardVerbs, LogVerb
         with translated(self._uri):
             fragments = write_fragments(checked(reader, schema), table, mode="overwrite")
         operation = lance.LanceOperation.Overwrite(schema, fragments)
-        for left in reversed(range(_OVERWRITES)):
-            try:
-                newest = self.dataset().version
-                return self._commit_operation(
-                    operation, read_version=newest, txn=txn, begun_on=int(table.version)
-                )
-            except ConflictError as error:
-                if not error.details.get("retryable") or not left:
-                    raise
-        raise AssertionError("unreachable")
+        return self._commit_on_newest(operation, txn, int(table.version))
 
     def _commit(self, append: Append, txn: TxnLike | None, begun: float) -> CommitResult:
         if not append.rows:

@@ -21,7 +21,7 @@ from holdfast.errors import (
     NotFoundError,
 )
 from holdfast.shard._sstables import Sstables
-from holdfast.upkeep import _merge_rows
+from holdfast.upkeep import _key_set, _merge_rows
 from holdfast.upkeep._compact_lsm import LanceBase, LancePass, merge_shard
 from lsm.tables import (
     SCHEMA,
@@ -286,7 +286,7 @@ def test_an_index_on_the_key_finds_the_same_rows(tmp_path: Path, kind: Any, make
         manifests_of(table, shard).latest().sstables,  # type: ignore[union-attr]
     )
     assert changes is not None
-    assert changes.changes._index_pays()
+    assert changes.changes._key_set._index_pays(changes.dataset)
     done = table.compact_lsm()
     assert done.shards[0].replaced == 2
     rows = rows_of(table)
@@ -365,7 +365,8 @@ def test_rows_are_read_in_batches_of_a_bounded_size(
     table: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_merge_rows, "_ROWS_AT_ONCE", 16)
-    monkeypatch.setattr(_merge_rows, "_KEYS_AT_ONCE", 64)
+    monkeypatch.setattr(_key_set, "_KEYS_AT_ONCE", 64)
+    monkeypatch.setattr(_key_set, "_ROWS_AT_ONCE", 16)
     table.append([{"k": n, "v": "base"} for n in range(100, 1100)])
     shard = new_shard()
     add_generation(table, shard, [{"k": n, "v": "log"} for n in range(50, 600, 3)])

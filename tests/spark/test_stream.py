@@ -165,6 +165,36 @@ def test_compactions_indexes_and_new_columns_emit_nothing(pipe: Pipe, ids: Ids) 
     assert ids(pipe.sink) == Counter(range(30))
 
 
+def test_a_running_stream_that_meets_new_columns_stops(pipe: Pipe, ids: Ids) -> None:
+    """It would drop their values without a word; started again, it reads them."""
+    pipe.add(range(10))
+    frame = pipe.spark.readStream.format("holdfast").load(pipe.source.uri)
+    writer = frame.writeStream.format("holdfast")
+    query = writer.option("checkpointLocation", str(pipe.checkpoint)).start(pipe.sink)
+    try:
+        query.processAllAvailable()
+        pipe.source.dataset().add_columns(pa.schema([pa.field("x", pa.int32())]))
+        pipe.source.append([{"id": 10, "x": 7}])
+        with pytest.raises(Exception, match="columns that came while this stream ran"):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert ids(pipe.sink) == Counter(range(10))
+    holdfast.open_table(pipe.sink).dataset().add_columns(pa.schema([pa.field("x", pa.int32())]))
+    pipe.run()
+    rows = lance.dataset(pipe.sink).to_table(filter="id >= 9").to_pylist()
+    assert sorted((row["id"], row["x"]) for row in rows) == [(9, None), (10, 7)]
+
+
+def test_a_stream_of_some_columns_passes_over_new_ones(pipe: Pipe, ids: Ids) -> None:
+    pipe.add(range(10))
+    pipe.run(columns="id")
+    pipe.source.dataset().add_columns(pa.schema([pa.field("x", pa.int32())]))
+    pipe.source.append([{"id": 10, "x": 7}])
+    pipe.run(columns="id")
+    assert ids(pipe.sink) == Counter(range(11))
+
+
 def test_a_deletion_upstream_ends_the_stream_or_is_passed_over(pipe: Pipe, ids: Ids) -> None:
     pipe.add(range(10))
     pipe.run()

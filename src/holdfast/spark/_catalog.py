@@ -8,6 +8,7 @@ Java turns it into the exception that Spark expects.
 |---|---|
 | `load` | a table's facts: see `_facts` |
 | `create`, `plan_create` | where a new table is; `plan_create` only checks that it can be made |
+| `call` | what a verb of a table returned, for a procedure |
 | `alter`, `delete`, `replace` | nothing: the version is decided when they return |
 | `drop` | nothing; refused unless the catalog has `allowDrop` |
 | `tables`, `namespaces` | the names directly below a namespace |
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -30,7 +32,6 @@ from holdfast.errors import (
     AlreadyExistsError,
     HoldfastError,
     InvalidInputError,
-    LogWaitsError,
     NotFoundError,
     PermissionDeniedError,
     UnsupportedError,
@@ -47,6 +48,7 @@ from holdfast.spark._types import spark_schema, table_schema
 
 if TYPE_CHECKING:
     from holdfast.table import Table
+    from holdfast.upkeep import VacuumResult
 
 QUESTION = "secretAsk"
 _NO_TABLE = "no_table"
@@ -370,16 +372,7 @@ def _replace(question: Question, options: Options) -> Mapping[str, Any]:
 def _delete(question: Question, options: Options) -> Mapping[str, Any]:
     """Delete rows by a condition; what waits in the table's log is merged first."""
     with Place.of(_given(_path(options), options, Use.READ)).opened() as table:
-        for left in reversed(range(_TRIES)):
-            try:
-                with translated(table.uri):
-                    table.dataset().delete(question["where"])
-            except LogWaitsError:
-                if not left:
-                    raise
-                table.merge_log()
-            else:
-                break
+        table.delete(question["where"])
     return {}
 
 
@@ -413,8 +406,52 @@ def _drop_namespace(question: Question, options: Options) -> Mapping[str, Any]:
     return {}
 
 
+# Procedures.
+
+
+def _call(question: Question, options: Options) -> Mapping[str, Any]:
+    """Call a verb of a table; answer with the newest version and what the verb returned."""
+    arguments = dict(question["arguments"])
+    named = str(arguments.pop("table"))
+    names = [named] if named.startswith("/") or "://" in named else named.split(".")
+    location = _location(question, options, names)
+    with Place.of(_given(location, options, Use.READ)).opened() as table:
+        told = _PROCEDURES[question["call"]](table, arguments)
+        return {"version": int(table.dataset().version), "details": json.dumps(told, default=str)}
+
+
+def _compact(table: Table, given: dict[str, Any]) -> object:  # Any: JSON, as for the others
+    limits = (
+        {} if "target_rows" not in given else {"target_rows_per_fragment": given["target_rows"]}
+    )
+    with translated(table.uri):
+        done = table.dataset().optimize.compact_files(**limits)
+    return {"fragments_removed": done.fragments_removed, "fragments_added": done.fragments_added}
+
+
+def _create_index(table: Table, given: dict[str, Any]) -> object:
+    if "column" not in given:
+        raise InvalidInputError("create_index names a column")
+    return asdict(table.create_index(given["column"]))
+
+
+_PROCEDURES: Mapping[str, Callable[[Table, dict[str, Any]], object]] = {
+    "compact": _compact,
+    "create_index": _create_index,
+    "maintain": lambda table, given: asdict(table.maintain(**given)),
+    "merge_log": lambda table, given: asdict(table.merge_log(**given)),
+    "restore": lambda table, given: asdict(table.restore(**given)),
+    "vacuum": lambda table, given: _vacuumed(table.vacuum(**given)),
+}
+
+
+def _vacuumed(done: VacuumResult) -> object:
+    return {"leftovers": len(done.leftovers), "size": done.size, "applied": done.applied}
+
+
 _VERBS: Mapping[str, Callable[[Question, Options], Mapping[str, Any]]] = {
     "alter": _alter,
+    "call": _call,
     "create": _create,
     "create_namespace": _create_namespace,
     "delete": _delete,

@@ -96,6 +96,12 @@ class Position:
                 offset=str(offset)[:200],
             ) from error
 
+    @property
+    def seen(self) -> int:
+        """Return the version whose columns a stream at this position has met."""
+        met = self.files > 0 or self.version == self.base
+        return self.version if met else self.version - 1
+
     def begin(self) -> Position:
         """Return where this stream began."""
         return replace(self, version=self.base, files=0)
@@ -164,6 +170,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 pieces += [Piece(version, *file) for file in files[begin:until]]
         if pieces:
             self._followed.check(self._schema, pieces[-1].version)
+        if self._given.get("columns") is None:
+            self._followed.check_complete(self._schema, first.seen, last.seen)
         return share_out(pieces, self._given.get("fragmentsPerPartition"))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -234,6 +242,34 @@ class _Log:
     def check(self, schema: StructType, version: int) -> None:
         """Refuse a version that does not have the stream's columns (any more)."""
         check_readable(schema, self._table.dataset(version).schema)
+
+    def check_complete(self, schema: StructType, before: int, version: int) -> None:
+        """Refuse a version with columns that came while a stream of all columns ran.
+
+        Their values would be dropped without a word. A stream that had left columns out at the
+        version before was told which to read.
+
+        Raises:
+            InvalidInputError: there are such columns.
+        """
+        if version <= before:
+            return
+        asked = set(schema.names)
+        new = [name for name in self._table.dataset(version).schema.names if name not in asked]
+        if not new:
+            return
+        try:
+            known = set(self._table.dataset(max(before, 1)).schema.names)
+        except NotFoundError:  # vacuum took it: nobody knows any more
+            return
+        if known <= asked:
+            raise InvalidInputError(
+                "the table has columns that came while this stream ran: start the query again, "
+                "with the same checkpointLocation, and it reads them; or name the columns that "
+                "it reads with option columns",
+                columns=", ".join(new),
+                version=version,
+            )
 
     def added(self, version: int, position: Position) -> list[tuple[int, int]]:
         """Return id and bytes of each fragment that a version adds to a stream.

@@ -1,15 +1,17 @@
 """What a merge does on the executors: read keys with their row addresses, write what changes.
 
-One data source does both: `holdfast` itself, when it is given the option `secretWork`. Its
-reader gives the key columns of one version with the address of each row. Its writer takes the
-changes: it writes new rows as fragments and marks old ones in deletion files, all under new
-names, and decides nothing. What the tasks that counted have written is left in one object,
-where the caller finds it.
+One data source does all: `holdfast` itself, when it is given the option `secretWork`. Its
+reader gives columns of one version with the address of each row. Its writer takes changes: it
+writes new rows as fragments, under new names, and tells the addresses of those that go. Or it
+stages the source of a merge; see `holdfast.spark._stage`. It decides nothing. What the tasks
+that counted have to say is left in one object, where the caller finds it.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -49,7 +51,10 @@ class Work:
         version: the version that is read.
         on: the key columns.
         fragments: for reading: the fragments, in groups that one task reads.
+        columns: for reading: the columns; those of the key by default.
         answer: for writing: where to leave what was written.
+        stage: for writing: `""` to write changes; `"rows"` to stage the source of a merge whose
+            rows are all written as they are, `"small"` to stage any that is small.
     """
 
     uri: str
@@ -57,7 +62,9 @@ class Work:
     version: int
     on: tuple[str, ...]
     fragments: tuple[tuple[int, ...], ...] = ()
+    columns: tuple[str, ...] = ()
     answer: str = ""
+    stage: str = ""
 
     def encoded(self) -> str:
         """Return it as the value of an option."""
@@ -68,7 +75,8 @@ class Work:
         """Return what `encoded` was given."""
         given = json.loads(text)
         groups = tuple(tuple(group) for group in given.pop("fragments"))
-        return cls(**{**given, "on": tuple(given["on"]), "fragments": groups})
+        lists = {name: tuple(given[name]) for name in ("on", "columns")}
+        return cls(**{**given, **lists, "fragments": groups})
 
     def dataset(self) -> Any:  # noqa: ANN401 - pylance's dataset, only read here
         """Open the version."""
@@ -83,9 +91,8 @@ class Written:
 
     Attributes:
         new: fragments of new rows, as Lance's JSON.
-        updated: fragments with new deletion files, as Lance's JSON.
-        removed: fragments of which no row is left.
-        touched: fragments of which rows were removed.
+        gone: by fragment, the rows that go, packed; see `packed_offsets`.
+        staged: what was staged of a source; see `holdfast.spark._stage`.
         changes: how many rows were updated, inserted, deleted.
         repeated: keys that the source has more than once.
         nulls: how many rows of the source have no key.
@@ -93,9 +100,8 @@ class Written:
     """
 
     new: list[str] = field(default_factory=list)
-    updated: list[str] = field(default_factory=list)
-    removed: list[int] = field(default_factory=list)
-    touched: list[int] = field(default_factory=list)
+    gone: dict[str, str] = field(default_factory=dict)
+    staged: dict[str, Any] = field(default_factory=dict)  # Any: JSON
     changes: dict[str, int] = field(
         default_factory=lambda: {"updated": 0, "inserted": 0, "deleted": 0}
     )
@@ -145,12 +151,13 @@ class _KeyReader(DataSourceReader):
         if not isinstance(partition, _Group):  # what Spark makes of no partitions
             return
         table = self._work.dataset()
+        columns = list(self._work.columns or self._work.on)
         scanner = table.scanner(
-            columns=list(self._work.on),
+            columns=columns,
             with_row_address=True,
             fragments=[table.get_fragment(number) for number in partition.fragments],
         )
-        names = [*self._work.on, ADDRESS]
+        names = [*columns, ADDRESS]
         batches = (batch.rename_columns(names) for batch in scanner.to_batches())
         yield from batches_for_spark(batches, self._schema)
 
@@ -166,6 +173,10 @@ class _ChangeWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the changes of one task; files only, under new names."""
+        if self._work.stage:
+            from holdfast.spark._stage import Stage  # noqa: PLC0415 - loads Arrow
+
+            return _Message(json.dumps(asdict(Stage(self._work).write(iterator))))
         return _Message(json.dumps(asdict(_Changes(self._work).write(iterator))))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -208,8 +219,9 @@ class _Changes:
                 pass
             return Written(error=self._done.error)
         self._done.new = [json.dumps(fragment.to_json()) for fragment in fragments]
-        if not self._done.refused:
-            self._mark_deleted()
+        self._done.gone = {
+            str(number): packed_offsets(lots) for number, lots in sorted(self._gone.items())
+        }
         return self._done
 
     def _rows(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -236,7 +248,8 @@ class _Changes:
         import pyarrow.compute as pc  # noqa: PLC0415
 
         keys = batch.select(list(self._work.on))
-        self._done.nulls += sum(int(column.null_count) for column in keys.columns)
+        of_source = keys.filter(pc.greater(batch.column(COPIES), 0))
+        self._done.nulls += max((int(one.null_count) for one in of_source.columns), default=0)
         room = _SHOWN_KEYS - len(self._done.repeated)
         repeated = keys.filter(pc.greater(batch.column(COPIES), 1)).slice(0, max(room, 0))
         found = [str(list(row.values())) for row in repeated.to_pylist()]
@@ -257,15 +270,21 @@ class _Changes:
         self._done.changes["updated"] += written - inserted
         self._done.changes["deleted"] += batch.num_rows - written
 
-    def _mark_deleted(self) -> None:
-        for number, offsets in sorted(self._gone.items()):
-            gone = sorted({int(offset) for some in offsets for offset in some})
-            left = self._table.get_fragment(number).delete_rows(gone)
-            if left is None:
-                self._done.removed.append(number)
-            else:
-                self._done.updated.append(json.dumps(left.to_json()))
-        self._done.touched = sorted(self._gone)
+
+def packed_offsets(lots: Sequence[Any]) -> str:  # Any: numpy's arrays
+    """Return the numbers of rows of one fragment, each once, as text."""
+    import numpy as np  # noqa: PLC0415
+
+    steps = np.diff(np.unique(np.concatenate(lots)).astype(np.int64), prepend=0)
+    return base64.b64encode(zlib.compress(steps.astype("<u4").tobytes(), 1)).decode()
+
+
+def unpacked_offsets(text: str) -> Any:  # noqa: ANN401 - numpy's array
+    """Return what `packed_offsets` was given, joined."""
+    import numpy as np  # noqa: PLC0415
+
+    steps = np.frombuffer(zlib.decompress(base64.b64decode(text)), "<u4")
+    return np.cumsum(steps.astype(np.int64))
 
 
 def grouped(rows: Mapping[int, int]) -> tuple[tuple[int, ...], ...]:

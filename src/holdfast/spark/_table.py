@@ -21,6 +21,7 @@ from pyspark.sql import functions as f
 from holdfast._clock import SystemClock
 from holdfast._ids import RandomIds
 from holdfast.commits._history import TableStatus, VersionInfo
+from holdfast.edit import ChangeResult, Clause
 from holdfast.errors import InvalidInputError
 from holdfast.formats import temporary_path
 from holdfast.index._progress import Watch
@@ -40,6 +41,7 @@ from holdfast.spark._merge import (
     fragments_of,
     write_changes,
 )
+from holdfast.spark._merge_replace import FrameReplace
 from holdfast.spark._merge_source import ADDRESS, COPIES, WRITES, Work
 from holdfast.spark._progress import Progress, Session, described, is_connect
 from holdfast.spark._types import check_writable
@@ -168,9 +170,10 @@ class SparkTable:
         df: Frame,
         on: str | Sequence[str],
         *,
-        when_matched: Matched = "update",
-        when_not_matched: NotMatched = "insert",
+        when_matched: Matched | None = None,
+        when_not_matched: NotMatched | None = None,
         delete_where: str | None = None,
+        clauses: Sequence[Clause] = (),
         txn: TxnLike | None = None,
         tries: int = TRIES,
         over_log: bool = False,
@@ -178,19 +181,22 @@ class SparkTable:
         """Change rows by key: update, insert, delete; all in one version.
 
         Merges that run at the same time never make a key appear twice: the commit is made
-        right on top of what was read. When another writer changed rows of these keys
-        meanwhile, the merge begins anew, so `df` may be computed more than once.
+        right on top of what was looked at. Merges of different keys do not disturb each
+        other; when another writer changed rows of these keys meanwhile, the merge begins
+        anew. The rows of `df` are taken once, so it need not give the same ones each time.
 
         Args:
             df: the source; one row for each key, never null.
             on: the key columns.
             when_matched: what becomes of a row that the source has too: `"update"` (replaced
-                by the source's row), `"delete"` or `"ignore"`.
+                by the source's row, the default), `"delete"` or `"ignore"`.
             when_not_matched: what becomes of a row of the source that the table lacks:
-                `"insert"` or `"ignore"`.
+                `"insert"` (the default) or `"ignore"`.
             delete_where: a condition on the source in Spark's SQL, such as `op = 'D'`; rows
-                that meet it delete what they match and are never inserted. Only with it
-                may the source have columns that the table lacks.
+                that meet it delete what they match and are never inserted. With it or with
+                `clauses` the source may have columns that the table lacks.
+            clauses: what becomes of rows in detail, instead of the three above, in Spark's SQL
+                on `source.x` and `target.x`; see `holdfast.when_matched_update` and its like.
             txn: makes a repeat harmless: `(app, number)` or a string.
             tries: how often to begin.
             over_log: merge although rows wait in the table's log. They win over these once
@@ -199,28 +205,104 @@ class SparkTable:
         Raises:
             InvalidInputError: keys that are null or there more than once (the error names
                 them), columns that do not fit, an unknown clause, a malformed txn.
-            ConflictError: other writers were faster, `tries` times.
+            RowConflictError: other writers changed the same rows first, `tries` times.
             LogWaitsError: rows wait in the table's log that cannot be merged now.
             LogLostError: the table does not say how far its log is merged.
             CommitUnknownError: the outcome could not be learnt; repeat with the same txn.
             HoldfastError: Spark's job failed; nothing was changed.
         """
-        clauses = Clauses(
-            matched=when_matched, not_matched=when_not_matched, delete_where=delete_where
+        chosen = Clauses(
+            matched=when_matched,
+            not_matched=when_not_matched,
+            delete_where=delete_where,
+            clauses=tuple(clauses),
         )
         if tries < 1:
             raise InvalidInputError("tries is at least 1", tries=tries)
-        merge = Merge(self._table, self._options, df, on, clauses, over_log=over_log)
+        merge = Merge(self._table, self._options, df, on, chosen, over_log=over_log)
         return merge.run(txn, tries)
+
+    def update(
+        self,
+        where: str | None,
+        set: Mapping[str, str],  # noqa: A002 - SQL's word
+        *,
+        txn: TxnLike | None = None,
+        tries: int = TRIES,
+        over_log: bool = False,
+    ) -> ChangeResult:
+        """Give columns of the rows that meet a condition new values; see `Table.update`.
+
+        Done by Lance where the caller is, not by Spark's tasks; conditions and values are Lance's
+        SQL, as `filter` of `df` is.
+
+        Raises:
+            HoldfastError: as for `Table.update`.
+        """
+        return self._table.update(where, set, txn=txn, tries=tries, over_log=over_log)
+
+    def delete(
+        self,
+        where: str,
+        *,
+        txn: TxnLike | None = None,
+        tries: int = TRIES,
+        over_log: bool = False,
+    ) -> ChangeResult:
+        """Delete the rows that meet a condition; see `Table.delete`.
+
+        Done by Lance where the caller is; the condition is Lance's SQL.
+
+        Raises:
+            HoldfastError: as for `Table.delete`.
+        """
+        return self._table.delete(where, txn=txn, tries=tries, over_log=over_log)
+
+    def replace_where(
+        self,
+        df: Frame,
+        where: str,
+        *,
+        txn: TxnLike | None = None,
+        tries: int = TRIES,
+        over_log: bool = False,
+    ) -> ChangeResult:
+        """Put the rows of a frame in the place of those that meet a condition, in one version.
+
+        Tasks write the new rows; `df` is computed once.
+
+        Args:
+            df: the new rows; each meets the condition.
+            where: a condition that Lance's SQL and Spark's both know, such as `day = 5`.
+            txn: makes a repeat harmless: `(app, number)` or a string.
+            tries: how often to begin, when others change the same rows.
+            over_log: as for `merge_into`.
+
+        Raises:
+            InvalidInputError: a row does not meet the condition, or does not fit.
+            RowConflictError: other writers changed the same rows first, `tries` times.
+            HoldfastError: as for `merge_into`.
+        """
+        change = FrameReplace(self._table, self._options, df, where)
+        return change.run(txn, tries, over_log=over_log)
+
+    def restore(self, version: int, *, txn: TxnLike | None = None) -> CommitResult:
+        """Make an older version the newest one, by a new version; see `Table.restore`.
+
+        Raises:
+            HoldfastError: as for `Table.restore`.
+        """
+        return self._table.restore(version, txn=txn)
 
     def upsert_batch(
         self,
         on: str | Sequence[str],
         *,
         app: str | None = None,
-        when_matched: Matched = "update",
-        when_not_matched: NotMatched = "insert",
+        when_matched: Matched | None = None,
+        when_not_matched: NotMatched | None = None,
         delete_where: str | None = None,
+        clauses: Sequence[Clause] = (),
     ) -> Callable[[Frame, int], None]:
         """Return a function for `foreachBatch` that merges each batch exactly once.
 
@@ -238,19 +320,23 @@ class SparkTable:
             when_matched: see `merge_into`.
             when_not_matched: see `merge_into`.
             delete_where: see `merge_into`.
+            clauses: see `merge_into`.
 
         Raises:
             InvalidInputError: an unknown clause.
         """
-        clauses = Clauses(
-            matched=when_matched, not_matched=when_not_matched, delete_where=delete_where
+        chosen = Clauses(
+            matched=when_matched,
+            not_matched=when_not_matched,
+            delete_where=delete_where,
+            clauses=tuple(clauses),
         )
         return UpsertBatch(
             uri=self.uri,
             options=dict(self._options),
             commit_store=self._commit_store,
             on=(on,) if isinstance(on, str) else tuple(on),
-            clauses=clauses,
+            clauses=chosen,
             app=app,
         )
 

@@ -14,7 +14,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import lance
 import numpy as np
@@ -26,22 +26,13 @@ from holdfast.commits._lance import translated
 from holdfast.errors import CorruptError, InvalidInputError
 from holdfast.formats._fields import Field, counterpart, fit_array, fit_column, lance_fields
 from holdfast.formats._keys import key_columns, key_values, newest_per_key
-from holdfast.formats._sql import literals, quoted
 from holdfast.formats._sstable import TOMBSTONE
 from holdfast.shard._sstables import whole
+from holdfast.upkeep._key_set import Fragment, KeySet
 
-Fragment: TypeAlias = Any
-"""pylance's `LanceFragment`, which takes more than its types say."""
-
-_ADDRESS = "_rowaddr"
 _FRAGMENT_BITS = 32
 _OFFSET_MASK = (1 << _FRAGMENT_BITS) - 1
-_KEYS_AT_ONCE = 1 << 19  # of the base table; each such lot is looked up in one pass
 _ROWS_AT_ONCE = 1 << 16
-_LOOKED_UP_AT_ONCE = 2_000  # keys that one question to an index names
-_FEWEST_FLAGS = 1 << 24
-_FLAGS_PER_KEY = 64
-_INDEX_PAYS_BELOW = 1 / 200  # of the base table's rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +118,10 @@ class Changes:
         ]
         return pa.concat_arrays(parts)
 
+    @functools.cached_property
+    def _key_set(self) -> KeySet:
+        return KeySet(self._names, self.keys)
+
     def write(self, number: int) -> list[FragmentMetadata]:
         """Write the rows of one generation that count and stay, as new fragments.
 
@@ -167,7 +162,7 @@ class Changes:
             return Marked()
         gone: dict[int, list[np.ndarray]] = defaultdict(list)
         with translated(self._dataset.uri):
-            for addresses in self._matches(fragments):
+            for addresses, _ in self._key_set.matches(self._dataset, fragments):
                 parts = addresses >> _FRAGMENT_BITS
                 for part in np.unique(parts):
                     gone[int(part)].append(addresses[parts == part] & _OFFSET_MASK)
@@ -183,115 +178,14 @@ class Changes:
                     updated.append(left)
         return Marked(updated=tuple(updated), removed=tuple(removed), rows=rows)
 
-    def _matches(self, fragments: Iterable[int] | None) -> Iterator[np.ndarray]:
-        """Yield the addresses of base rows that have one of the keys."""
-        if fragments is None and self._index_pays():
-            yield from self._looked_up()
-            return
-        if fragments is None:
-            chosen: list[Fragment] = list(self._dataset.get_fragments())
-        else:
-            chosen = [self._dataset.get_fragment(number) for number in fragments]
-        for lot in _lots(self._dataset, self._names, chosen):
-            found = self._known(_key_of(lot, self._names))
-            yield lot[_ADDRESS].to_numpy()[found].astype(np.int64)
-
     def holds_keys_of(self, dataset: lance.LanceDataset, fragments: Sequence[Fragment]) -> bool:
         """Tell whether a row in these fragments of a version has one of the keys."""
-        if not self._names or not fragments:
-            return False
-        with translated(dataset.uri):
-            return any(
-                bool(self._known(_key_of(lot, self._names)).any())
-                for lot in _lots(dataset, self._names, fragments)
-            )
-
-    @functools.cached_property
-    def _flags(self) -> tuple[int, np.ndarray] | None:
-        """Return one flag per number between the least and the greatest key, if they are close.
-
-        Looking numbers up there is many times faster than in a hash table.
-        """
-        if not pa.types.is_integer(self.keys.type) or not len(self.keys):
-            return None
-        least, most = (int(one) for one in pc.min_max(self.keys).as_py().values())
-        if most - least >= max(_FEWEST_FLAGS, _FLAGS_PER_KEY * len(self.keys)):
-            return None
-        flags = np.zeros(most - least + 1, bool)
-        flags[_offsets(self.keys, least)] = True
-        return least, flags
-
-    def _known(self, keys: pa.Array) -> np.ndarray:
-        """Tell of each key of the base table whether it is one of ours."""
-        if self._flags is None:
-            found = pc.fill_null(pc.is_in(keys, value_set=self.keys), False)
-            return np.asarray(found.to_numpy(zero_copy_only=False))
-        least, flags = self._flags
-        ends = pa.scalar(least, keys.type), pa.scalar(least + len(flags) - 1, keys.type)
-        inside = pc.and_(pc.greater_equal(keys, ends[0]), pc.less_equal(keys, ends[1]))
-        near = np.asarray(pc.fill_null(inside, False).to_numpy(zero_copy_only=False))
-        near[near] = flags[_offsets(keys.filter(pa.array(near)), least)]
-        return near
-
-    def _index_pays(self) -> bool:
-        """Tell whether a BTREE on the key finds the rows faster than reading all keys."""
-        if len(self._names) != 1 or literals(self.keys.slice(0, 1)) is None:
-            return False
-        few = len(self.keys) < self._dataset.count_rows() * _INDEX_PAYS_BELOW
-        return few and any(
-            str(one.index_type).upper() == "BTREE" and list(one.field_names) == list(self._names)
-            for one in self._dataset.describe_indices()
-            if one.field_names
-        )
-
-    def _looked_up(self) -> Iterator[np.ndarray]:
-        name = quoted(self._names[0])
-        for start in range(0, len(self.keys), _LOOKED_UP_AT_ONCE):
-            listed = literals(self.keys.slice(start, _LOOKED_UP_AT_ONCE))
-            table = self._dataset.scanner(
-                columns=[self._names[0]], filter=f"{name} IN ({listed})", with_row_address=True
-            ).to_table()
-            yield table[_ADDRESS].to_numpy().astype(np.int64)
-
-
-def _offsets(keys: pa.Array, least: int) -> np.ndarray:
-    """Return how far above the least key these are."""
-    numbers: np.ndarray = keys.to_numpy(zero_copy_only=False)
-    if pa.types.is_unsigned_integer(keys.type):
-        return (numbers.astype(np.uint64) - np.uint64(least)).astype(np.int64)
-    return numbers.astype(np.int64) - least
+        return bool(self._names) and self._key_set.are_in(dataset, fragments)
 
 
 def _read(dataset: lance.LanceDataset, columns: Sequence[str]) -> pa.Table:
     with translated(dataset.uri):
         return dataset.scanner(columns=list(columns), batch_size=_ROWS_AT_ONCE).to_table()
-
-
-def _lots(
-    dataset: lance.LanceDataset, names: Sequence[str], fragments: Sequence[Fragment]
-) -> Iterator[pa.Table]:
-    """Yield key columns and row addresses of fragments, many rows at once."""
-    if not fragments:
-        return
-    scanner = dataset.scanner(
-        columns=list(names),
-        with_row_address=True,
-        fragments=list(fragments),
-        batch_size=_ROWS_AT_ONCE,
-        scan_in_order=False,
-    )
-    waiting: list[pa.RecordBatch] = []
-    for batch in scanner.to_batches():
-        waiting.append(batch)
-        if sum(one.num_rows for one in waiting) >= _KEYS_AT_ONCE:
-            yield pa.Table.from_batches(waiting)
-            waiting = []
-    if waiting:
-        yield pa.Table.from_batches(waiting)
-
-
-def _key_of(lot: pa.Table, names: Sequence[str]) -> pa.Array:
-    return key_values([whole(lot[name]) for name in names])
 
 
 def columns_in(

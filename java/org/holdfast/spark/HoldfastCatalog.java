@@ -17,12 +17,14 @@ import org.apache.spark.sql.catalyst.analysis.NonEmptyNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
+import org.apache.spark.sql.connector.catalog.ProcedureCatalog;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
 import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TableInfo;
+import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.SupportsTruncate;
@@ -36,7 +38,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * <p>Settings: {@code spark.sql.catalog.NAME.root}, and as for a load {@code commitStoreUrl} and
  * {@code storage.*}; {@code allowDrop} lets DROP TABLE destroy what it names.
  */
-public class HoldfastCatalog implements StagingTableCatalog, SupportsNamespaces {
+public class HoldfastCatalog implements StagingTableCatalog, SupportsNamespaces, ProcedureCatalog {
   private static final Set<String> SETTINGS = Set.of("root", "commitstoreurl", "allowdrop");
   private String name;
   private Map<String, String> settings;
@@ -77,6 +79,27 @@ public class HoldfastCatalog implements StagingTableCatalog, SupportsNamespaces 
     List<String> parts = new ArrayList<>(Arrays.asList(ident.namespace()));
     parts.add(ident.name());
     return parts;
+  }
+
+  // Procedures: verbs of tables, in the namespace `system`.
+
+  private static final String[] SYSTEM = {"system"};
+
+  @Override
+  public UnboundProcedure loadProcedure(Identifier ident) {
+    boolean ours = Arrays.equals(ident.namespace(), SYSTEM);
+    HoldfastProcedure made = ours ? HoldfastProcedure.of(ident.name(), given -> ask("call", given)) : null;
+    if (made == null) {
+      throw new IllegalArgumentException(
+          "there is no procedure " + ident + ": " + name + ".system has " + String.join(", ", HoldfastProcedure.names()));
+    }
+    return made;
+  }
+
+  @Override
+  public Identifier[] listProcedures(String[] namespace) {
+    boolean ours = Arrays.equals(namespace, SYSTEM);
+    return ours ? HoldfastProcedure.names().stream().map(one -> Identifier.of(SYSTEM, one)).toArray(Identifier[]::new) : new Identifier[0];
   }
 
   // Reading.
