@@ -229,6 +229,18 @@ def test_zeros_are_one_key_and_so_is_nan(tmp_path: Path) -> None:
         table.merge_into(pa.table({"k": pa.array([0.0, -0.0]), "s": ["a", "b"]}), on="k")
 
 
+@pytest.mark.parametrize("kind", [pa.float64(), pa.int64(), pa.string()])
+def test_few_keys_beside_an_index(tmp_path: Path, kind: Any) -> None:
+    """A BTREE is asked where it pays; of floats, keys are bits, which it does not know."""
+    keys = pa.array(range(1000), pa.int64()).cast(kind)
+    data = pa.table({"k": keys, "s": pa.array(["old"] * 1000)})
+    table = holdfast.create_table(tmp_path / "t", data.schema, commit_store="sqlite")
+    table.append(data)
+    table.dataset().create_scalar_index("k", "BTREE")
+    done = table.merge_into(data.slice(7, 1), on="k")
+    assert (done.updated, done.inserted) == (1, 0)
+
+
 # What is refused changes nothing
 
 

@@ -225,7 +225,7 @@ class _Applied:
 
     def _operations(self, seen: int, newest: int) -> list[str]:
         """Return what made the versions after one, as far as that is known."""
-        return [self._operation(version) for version in range(seen + 1, newest + 1)]
+        return list(in_parallel(self._operation, range(seen + 1, newest + 1)))
 
     def _operation(self, version: int) -> str:
         body = self._ground.arbiter.read(version_name(version))

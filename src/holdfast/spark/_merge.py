@@ -131,6 +131,7 @@ class Merge:
             InvalidInputError: the source does not fit.
             CommitUnknownError: the outcome could not be learnt.
         """
+        self._table.check_writable()  # before the tasks write files
         ground = self._table._log_ground()  # noqa: SLF001 - an edge of the same house
         with described(self._spark, f"holdfast: merge into {self._table.uri}"):
             return apply_change(ground, self, txn=txn, tries=tries, over_log=self._over_log)

@@ -112,6 +112,8 @@ class KeySet:
         """Tell whether a BTREE on the key finds the rows faster than reading all keys."""
         if len(self._names) != 1 or literals(self.keys.slice(0, 1)) is None:
             return False
+        if dataset.schema.field(self._names[0]).type != self.keys.type:
+            return False  # the bits of floats: their spelling would be that of other values
         few = len(self.keys) < dataset.count_rows() * _INDEX_PAYS_BELOW
         return few and any(
             str(one.index_type).upper() == "BTREE" and list(one.field_names) == list(self._names)
