@@ -390,7 +390,7 @@ def test_procedures(spark: SparkSession, made: str, name: str) -> None:
     assert rows(spark, f"SELECT count(*) FROM {made}") == before
     assert not json.loads(rows(spark, f"CALL lake.system.vacuum('{name}')")[0][1])["applied"]
     assert rows(spark, f"CALL lake.system.maintain('{name}')")[0][0] >= version
-    with pytest.raises(Exception, match=r"no procedure.*compact, create_index"):
+    with pytest.raises(Exception, match="Failed to load routine"):
         spark.sql("CALL lake.system.nothing('x')")
     with pytest.raises(Exception, match="no_such"):
         spark.sql("CALL lake.system.compact('no_such')")
