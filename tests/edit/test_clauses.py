@@ -115,6 +115,20 @@ def test_only_what_the_source_has_stays(table: Any) -> None:
     assert list(content(table)) == [1]
 
 
+def test_a_condition_that_names_no_column_of_the_table(tmp_path: Path) -> None:
+    """Nothing is read of rows that no clause looks at."""
+    schema = pa.schema([pa.field("key", pa.int64()), pa.field("qty", pa.int64())])
+    table = holdfast.create_table(tmp_path / "t", schema, commit_store="sqlite")
+    table.append([{"key": 1, "qty": 1}, {"key": 2, "qty": 2}])
+    rows = [{"key": 1, "qty": 5, "op": "D"}, {"key": 2, "qty": 5, "op": "U"}]
+    done = table.merge_into(rows, on="key", delete_where="op = 'D'")
+    assert (done.updated, done.deleted) == (1, 1)
+    done = table.merge_into(
+        [{"key": 2, "z": 1}], on="key", clauses=[when_matched_delete(where="1 = 1")]
+    )
+    assert done.deleted == 1
+
+
 REFUSED: list[tuple[Any, str]] = [
     (lambda: [when_matched_update({"k": "5"})], "key does not change"),
     (lambda: [when_not_matched_insert({"k": "5"})], "key does not change"),

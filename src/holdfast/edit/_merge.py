@@ -274,11 +274,11 @@ class _Joined:
     def _dataset(self) -> lance.LanceDataset:
         if self._made is None:
             text = " ".join(sql for one in self._clauses for sql in one.expressions).lower()
-            columns = {
-                side: _struct(read([name for name in schema.names if name.lower() in text]))
-                for side, (schema, read) in self._sides.items()
-            }
-            there = {side: column for side, column in columns.items() if column is not None}
+            there = {}
+            for side, (schema, read) in self._sides.items():
+                names = [name for name in schema.names if name.lower() in text]
+                if names:
+                    there[side] = _struct(read(names))
             rows = pa.table(there) if there else pa.table({"_": pa.nulls(self._size, pa.int8())})
             self._made = in_memory(rows, self._storage_version)
         return self._made
@@ -302,9 +302,7 @@ class _explained:  # noqa: N801 - reads as a word where it is used
             ) from error
 
 
-def _struct(rows: pa.Table) -> pa.Array | None:
-    if not rows.num_columns:
-        return None
+def _struct(rows: pa.Table) -> pa.Array:
     for field_ in rows.schema:
         if pa.types.is_dictionary(field_.type):
             at = rows.schema.get_field_index(field_.name)
