@@ -126,7 +126,15 @@ def append(world: World, arbiter: Arbiter, ids: Ids, mark: str) -> None:
         marks, number = marks_of(decision.body), number + 1
 
 
-def chain(world: World, arbiter: Arbiter, ids: Ids, mark: str, *, times: int = 1) -> None:
+def chain(
+    world: World,
+    arbiter: Arbiter,
+    ids: Ids,
+    mark: str,
+    *,
+    times: int = 1,
+    readable: bool = False,
+) -> None:
     """Append marks, each on top of a version that may be decided and not finished yet."""
     assert isinstance(arbiter, SupportsChains)
     number = 1
@@ -139,9 +147,22 @@ def chain(world: World, arbiter: Arbiter, ids: Ids, mark: str, *, times: int = 1
             decision = _decide_stubbornly(arbiter, name_of(number), body, token, chains=True)
             if isinstance(decision, Won):
                 world.acknowledge("won", number, body, mine)
+                if readable:
+                    _note_if_unreadable(world, number)
                 marks, number = (*marks, mine), number + 1
                 break
             marks, number = marks_of(decision.body), number + 1
+
+
+def _note_if_unreadable(world: World, number: int) -> None:
+    """Let a fresh reader look at what was acknowledged in this moment, and at the one before."""
+    apply = world.state.copy().apply
+    reader = inline(SimulatedStore(apply), SimulatedCommitStore(apply), CountedIds(99))
+    try:
+        for one in range(max(1, number - 1), number + 1):
+            reader.read(name_of(one))
+    except LOUD as error:
+        world.acknowledge("unreadable", number, type(error).__name__)
 
 
 def append_again(world: World, arbiter: Arbiter, ids: Ids, mark: str) -> None:
@@ -363,6 +384,25 @@ def in_order(make: Maker, most_unfinished: int) -> Callable[[World, State], str 
     return check
 
 
+def upon_each_other(make: Maker) -> Callable[[World, State], str | None]:
+    """Return the check of a chain whose commit store forgets: nothing goes upon another version.
+
+    Stricter than `tells_loudly`, which is content if a reader finds out later: a plain reader
+    never does.
+    """
+    rest = tells_loudly(make)
+
+    def check(world: World, state: State) -> str | None:
+        for number in range(2, 9):
+            body, before = (state.objects.get(f"list/{n}") for n in (number, number - 1))
+            if body and before and marks_of(body)[:-1] != marks_of(before):
+                return f"MISLED: version {number} is not upon version {number - 1}"
+        unread = [facts for facts in world.acknowledged if facts[0] == "unreadable"]
+        return f"UNREADABLE: {unread}" if unread else rest(world, state)
+
+    return check
+
+
 def _stopped(world: World) -> str | None:
     for actor in world.actors:
         if actor.error and not isinstance(actor.error, HONEST_ANSWERS):
@@ -383,6 +423,8 @@ def _guessed(world: World, found: list[bytes]) -> str | None:
 
 def _compare(world: World, found: list[bytes]) -> str | None:
     for kind, number, body, *_ in world.acknowledged:
+        if kind == "unreadable":
+            continue
         if len(found) < int(str(number)) or found[int(str(number)) - 1] != body:
             return f"CHANGED: version {number} is not what somebody was shown ({kind})"
     before: tuple[str, ...] = ()

@@ -23,6 +23,7 @@ from model.decide_scenarios import (
     log_holds,
     recorded_with,
     staged,
+    upon_each_other,
 )
 
 SETUPS = [
@@ -146,6 +147,23 @@ CHAINS = [
         forgets=1,
         honest=False,
         preemptions=2,
+    ),
+    Setup(
+        name="forgetful, chain of three, each upon the one before",
+        make=inline,
+        program=functools.partial(chain, readable=True),
+        actors=3,
+        forgets=1,
+        preemptions=2,
+        check=upon_each_other,
+    ),
+    Setup(
+        name="forgetful, chain of two twice, each upon the one before",
+        make=inline,
+        program=functools.partial(chain, times=2, readable=True),
+        forgets=1,
+        preemptions=2,
+        check=upon_each_other,
     ),
 ]
 SETUPS += CHAINS

@@ -29,6 +29,7 @@ from model.decide_scenarios import (
     one_owner,
     recorded_with,
     staged,
+    upon_each_other,
 )
 
 CONDITIONAL = "holdfast.arbiter._conditional"
@@ -334,6 +335,9 @@ THREE = Setup(
 )
 ORDER = functools.partial(in_order, most_unfinished=8)
 FORGETFUL = THREE.but(forgets=1)
+UPON_EACH_OTHER = FORGETFUL.but(
+    honest=True, program=functools.partial(chain, readable=True), check=upon_each_other
+)
 
 
 def careless_chain(*changes: Change, most_unfinished: int = 8) -> Maker:
@@ -427,6 +431,42 @@ CHAIN_MUTANTS = [
             )
         ),
         "",
+    ),
+    Mutant(
+        "store forgets its newest entry, a copy goes upon another decision of the name before",
+        UPON_EACH_OTHER.but(
+            make=careless_chain(
+                (
+                    """        self._check_lineage(name, record, before.token)
+        self._finish(""",
+                    "        self._finish(",
+                )
+            )
+        ),
+        "MISLED",
+    ),
+    Mutant(
+        "store forgets its newest entry, what was seen of the name before does not count",
+        UPON_EACH_OTHER.but(
+            make=careless_chain(("self._check_lineage(name, record, seen.token)", "pass"))
+        ),
+        "MISLED",
+    ),
+    Mutant(
+        "store forgets its newest entry, nobody compares the one before at the end",
+        UPON_EACH_OTHER.but(
+            actors=2,
+            program=functools.partial(chain, times=2, readable=True),
+            make=careless_chain(
+                (
+                    """            self._check_lineage(name, record, before.token)
+        if there.state""",
+                    """            pass
+        if there.state""",
+                )
+            ),
+        ),
+        "UNREADABLE",
     ),
 ]
 MUTANTS += CHAIN_MUTANTS
