@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ from holdfast.arbiter import (
     Won,
     pin_to_commit_store,
 )
+from holdfast.arbiter._recorded import INLINE_BYTES
 from holdfast.arbiter._shedding import EVERY, KEPT
 from holdfast.arbiter.stores.sqlite import SqliteCommitStore, connect
 from holdfast.errors import (
@@ -50,8 +52,10 @@ pytestmark = pytest.mark.requirement("C5", "C8")
 
 
 def marked(text: str = "body", size: int = 0) -> tuple[bytes, str]:
+    """Return a body that no codec makes smaller, and its token."""
     token = RandomIds().token()
-    return f"{text} {token}".encode().ljust(size, b"."), token
+    body = f"{text} {token}".encode()
+    return body + random.Random(size).randbytes(max(0, size - len(body))), token
 
 
 class Place:
@@ -394,6 +398,22 @@ def test_names_that_stand_alone_need_no_predecessor(place: Place) -> None:
     body, token = marked()
     assert place.arbiter().decide(name, body, token) == Won()
     assert place.arbiter().read(name) == body
+
+
+@pytest.mark.requirement("C5")
+def test_a_large_body_that_shrinks_travels_inside_the_record(place: Place) -> None:
+    token = RandomIds().token()
+    body = b" ".join([token.encode(), *(b"fragment %d" % n for n in range(40_000))])
+    assert place.arbiter().decide(FIRST, body, token) == Won()
+    assert place.staged() == []
+    (entry,) = place.commit_store.scan(f"{place.pin.table_id}/{VERSIONS_SERIES}")
+    assert len(body) > 6 * INLINE_BYTES > 6 * len(entry.value)
+    assert decode_record(entry.value).body == body
+    lost = place.arbiter().decide_next(FIRST, *marked("loser"))
+    assert lost == Lost(body)
+    place.store.delete([FIRST.path])  # as if its copy had not been made yet
+    assert place.arbiter().read(FIRST) == body
+    assert place.store.get(FIRST.path) == body
 
 
 def test_losers_remove_what_they_staged(place: Place) -> None:

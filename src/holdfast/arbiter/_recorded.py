@@ -74,6 +74,7 @@ from holdfast.formats import (
     encode_record,
     make_record,
     number_of,
+    pack_body,
 )
 from holdfast.storage import Handle, ObjectStore
 
@@ -94,7 +95,7 @@ _PATIENCE = 20  # looks for a name that somebody else is about to copy
 _NAP_SECONDS = 0.005
 
 INLINE_BYTES = 64 * 1024
-"""Bodies up to this travel inside the record and need no staging."""
+"""Bodies up to this, compressed, travel inside the record and need no staging."""
 
 T = TypeVar("T")
 
@@ -178,8 +179,9 @@ class RecordedDecisions(Handle):
         else:
             self._keep_tail_short(name)
             after = before.token
-        inline = len(body) <= self._inline_bytes
-        record = make_record(name.path, body, token, after=after, inline=inline)
+        packed = pack_body(body) if self._inline_bytes else None
+        inline = len(body if packed is None else packed) <= self._inline_bytes
+        record = make_record(name.path, body, token, after=after, inline=inline, packed=packed)
         winner = self._claim(name, record, body)
         self._note_decided(name, winner)
         decision: Decision

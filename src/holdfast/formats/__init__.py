@@ -111,6 +111,7 @@ from holdfast.formats._record import (
     decode_record,
     encode_record,
     make_record,
+    pack_body,
 )
 from holdfast.formats._wal_names import number_of
 
@@ -194,6 +195,7 @@ __all__ = [
     "number_of",
     "numbers_of",
     "older_files",
+    "pack_body",
     "part_file",
     "part_path",
     "plan_name",

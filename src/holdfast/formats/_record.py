@@ -5,8 +5,9 @@ One line of JSON, then the decided bytes themselves if they are few:
     {"v":1,"token":"hf-...","path":"_versions/...","size":424,"sha256":"...","state":"inline"}
     <bytes>
 
-`inline`: the bytes are in the record. `staged`: they wait under `staged` and are copied to
-`path` by whoever meets the record. `final`: they are at `path`, and nothing is staged.
+`inline`: the bytes are in the record; `"codec":"zstd"` says that they are compressed there, while
+size and checksum are always those of the decided bytes. `staged`: they wait under `staged` and
+are copied to `path` by whoever meets the record. `final`: they are at `path`, nothing is staged.
 
 `after` is the token of the decision before it in its series, as the decider knew it: a
 reader that knows another one there has found a commit store that forgot.
@@ -18,11 +19,18 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
 
 from holdfast.errors import CorruptError, HoldfastError, UpgradeError
 from holdfast.formats._names import check_path, staged_path
 
 _FORMAT = 1
+_CODEC = "zstd"
+_LEVEL = 3
+_WORTH_PACKING_BYTES = 4 * 1024
+_MOST_PACKED_BYTES = 1024 * 1024  # of the decided bytes: more is not tried, and not believed
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
@@ -36,7 +44,10 @@ class RecordState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One decision: whose bytes, which bytes, and where they are."""
+    """One decision: whose bytes, which bytes, and where they are.
+
+    `packed` is `body` compressed, as the record keeps it; None if it is kept as it is.
+    """
 
     token: str
     path: str
@@ -46,6 +57,7 @@ class Record:
     after: str | None = None
     staged: str | None = None
     body: bytes | None = None
+    packed: bytes | None = None
 
     def matches(self, body: bytes) -> bool:
         """Tell whether `body` is exactly what was decided."""
@@ -53,7 +65,7 @@ class Record:
 
     def finished(self) -> Record:
         """Return the record of the same decision once its bytes have their name."""
-        return replace(self, state=RecordState.FINAL, staged=None, body=None)
+        return replace(self, state=RecordState.FINAL, staged=None, body=None, packed=None)
 
 
 def digest(body: bytes) -> str:
@@ -61,8 +73,36 @@ def digest(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-def make_record(path: str, body: bytes, token: str, *, after: str | None, inline: bool) -> Record:
-    """Describe `body` as a decision of `path`.
+def pack_body(body: bytes) -> bytes | None:
+    """Return the bytes compressed, as a record may keep them; None where that is not worth it.
+
+    A manifest names each data file by random digits, so it shrinks to about a fifth.
+    """
+    if not _WORTH_PACKING_BYTES < len(body) <= _MOST_PACKED_BYTES:
+        return None
+    codec: Any = pa.Codec(_CODEC, _LEVEL)  # Any: pyarrow ships no types
+    packed: bytes = codec.compress(body, asbytes=True)
+    return packed if len(packed) < len(body) else None
+
+
+def _unpack_body(packed: bytes, size: int) -> bytes:
+    if size > _MOST_PACKED_BYTES:
+        raise CorruptError("a commit store record is larger than any that is made", size=size)
+    codec: Any = pa.Codec(_CODEC)  # Any: as above
+    body: bytes = codec.decompress(packed, size, asbytes=True)
+    return body
+
+
+def make_record(
+    path: str,
+    body: bytes,
+    token: str,
+    *,
+    after: str | None,
+    inline: bool,
+    packed: bytes | None = None,
+) -> Record:
+    """Describe `body` as a decision of `path`; `packed` is what `pack_body` returned.
 
     The staged name holds the token and checksums of path and body: neither another body nor
     another name under the same token can ever touch bytes that were decided.
@@ -78,6 +118,7 @@ def make_record(path: str, body: bytes, token: str, *, after: str | None, inline
         after=after,
         staged=None if inline else staged_path(unique),
         body=body if inline else None,
+        packed=packed if inline else None,
     )
 
 
@@ -95,7 +136,10 @@ def encode_record(record: Record) -> bytes:
         head["after"] = record.after
     if record.staged is not None:
         head["staged"] = record.staged
-    return _ENCODER.encode(head).encode() + b"\n" + (record.body or b"")
+    kept = record.body or b""
+    if record.packed is not None:
+        head["codec"], kept = _CODEC, record.packed
+    return _ENCODER.encode(head).encode() + b"\n" + kept
 
 
 def _unknown_format(number: object) -> HoldfastError:
@@ -113,12 +157,17 @@ def decode_record(value: bytes) -> Record:
         UpgradeError: a newer Holdfast made it.
         CorruptError: they are no record.
     """
-    line, _, body = bytes(value).partition(b"\n")
+    line, _, kept = bytes(value).partition(b"\n")
     try:
         head = json.loads(line)
         if head["v"] != _FORMAT:
             raise _unknown_format(head["v"])
         state = RecordState(head["state"])
+        inline, codec = state is RecordState.INLINE, head.get("codec")
+        if codec not in (None, _CODEC):
+            raise UpgradeError("a newer Holdfast wrote this table: upgrade", codec=repr(codec)[:40])
+        packed = kept if inline and codec is not None else None
+        body = kept if packed is None else _unpack_body(packed, int(head["size"]))
         record = Record(
             token=str(head["token"]),
             path=check_path(head["path"]),
@@ -127,9 +176,10 @@ def decode_record(value: bytes) -> Record:
             state=state,
             after=None if head.get("after") is None else str(head["after"]),
             staged=check_path(head["staged"]) if state is RecordState.STAGED else None,
-            body=body if state is RecordState.INLINE else None,
+            body=body if inline else None,
+            packed=packed,
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptError("a commit store record cannot be read") from error
     if record.body is not None and not record.matches(record.body):
         raise CorruptError("a commit store record does not match its checksum", path=record.path)
