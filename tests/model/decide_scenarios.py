@@ -14,14 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from greenlet import GreenletExit
+
+from holdfast._clock import Clock
 from holdfast._ids import Ids
 from holdfast.arbiter import (
     Arbiter,
     ConditionalPut,
     Decision,
+    EndsTurn,
     RecordedDecisions,
     RetryPolicy,
     SupportsChains,
+    SupportsTurns,
     Verdict,
     Won,
 )
@@ -81,13 +86,14 @@ def recorded_with(
     *,
     most_unfinished: int = 8,
     patience: int = 0,
+    clock: type[Clock] = StillClock,
 ) -> Maker:
     def make(store: SimulatedStore, commit_store: SimulatedCommitStore, ids: Ids) -> Arbiter:
         return factory(
             store,
             commit_store,
             PIN,
-            clock=StillClock(),
+            clock=clock(),
             ids=ids,
             retry=RETRY,
             inline_bytes=inline_bytes,
@@ -97,6 +103,21 @@ def recorded_with(
         )
 
     return make
+
+
+class RushingClock(StillClock):
+    """A clock by which each wait takes most of a second; who waits too often never gets on."""
+
+    def __init__(self) -> None:
+        self._waits = 0
+
+    def elapsed(self) -> float:
+        return self._waits * 0.8
+
+    def sleep(self, seconds: float) -> None:
+        self._waits += 1
+        if self._waits > 12:
+            raise GreenletExit
 
 
 inline = recorded_with(1 << 16)
@@ -152,6 +173,32 @@ def chain(
                 marks, number = (*marks, mine), number + 1
                 break
             marks, number = marks_of(decision.body), number + 1
+
+
+def line_up(world: World, arbiter: Arbiter, ids: Ids, mark: str) -> None:
+    """Append one mark; after a loss, stand in line and build on the newest decision."""
+    assert isinstance(arbiter, SupportsChains)
+    assert isinstance(arbiter, SupportsTurns)
+    number, marks = 1, tuple[str, ...]()
+    turn: EndsTurn | None = None
+    while True:
+        token = ids.token()
+        body = encode((*marks, mark), token)
+        decided = None if turn is None else turn.end
+        decision = arbiter.decide_next(name_of(number), body, token, decided)
+        if isinstance(decision, Won):
+            world.acknowledge("won", number, body, mark)
+            return
+        newest = decision.body
+        if turn is None:
+            try:
+                turn = arbiter.take_turn("list")
+            except GreenletExit:
+                world.acknowledge("starved", number, mark)
+                raise
+            newest = arbiter.peek_newest("list") or newest
+        marks = marks_of(newest)
+        number = len(marks) + 1
 
 
 def _note_if_unreadable(world: World, number: int) -> None:
@@ -403,6 +450,17 @@ def upon_each_other(make: Maker) -> Callable[[World, State], str | None]:
     return check
 
 
+def in_turn(make: Maker) -> Callable[[World, State], str | None]:
+    """Return the check of those who stand in line: nothing is lost, and nobody waits for ever."""
+    rest = holds(make)
+
+    def check(world: World, state: State) -> str | None:
+        starved = [facts[2] for facts in world.acknowledged if facts[0] == "starved"]
+        return f"STARVED: {starved}" if starved else rest(world, state)
+
+    return check
+
+
 def _stopped(world: World) -> str | None:
     for actor in world.actors:
         if actor.error and not isinstance(actor.error, HONEST_ANSWERS):
@@ -423,7 +481,7 @@ def _guessed(world: World, found: list[bytes]) -> str | None:
 
 def _compare(world: World, found: list[bytes]) -> str | None:
     for kind, number, body, *_ in world.acknowledged:
-        if kind == "unreadable":
+        if kind in {"unreadable", "starved"}:
             continue
         if len(found) < int(str(number)) or found[int(str(number)) - 1] != body:
             return f"CHANGED: version {number} is not what somebody was shown ({kind})"

@@ -11,6 +11,7 @@ import pytest
 from holdfast.testing import Exploration, Outcome, Scenario, explore, merge_outcomes, wander
 from model.create_scenarios import creators
 from model.decide_scenarios import (
+    RushingClock,
     Setup,
     append,
     append_again,
@@ -18,7 +19,9 @@ from model.decide_scenarios import (
     chain,
     conditional,
     in_order,
+    in_turn,
     inline,
+    line_up,
     log_append,
     log_holds,
     recorded_with,
@@ -166,7 +169,45 @@ CHAINS = [
         check=upon_each_other,
     ),
 ]
-SETUPS += CHAINS
+IN_LINE = recorded_with(1 << 16, patience=1, clock=RushingClock)
+TURNS = [
+    Setup(
+        name="in line, the first dies or sleeps",
+        make=IN_LINE,
+        program=line_up,
+        actors=3,
+        honest=False,
+        crashes=1,
+        preemptions=0,
+        check=in_turn,
+    ),
+    Setup(
+        name="in line, three",
+        make=IN_LINE,
+        program=line_up,
+        actors=3,
+        honest=False,
+        preemptions=1,
+        check=in_turn,
+    ),
+    Setup(
+        name="in line, a fault",
+        make=IN_LINE,
+        program=line_up,
+        honest=False,
+        faults=1,
+        preemptions=1,
+        check=in_turn,
+    ),
+    Setup(
+        name="in line beside one that is not",
+        make=IN_LINE,
+        programs=(line_up, chain),
+        preemptions=3,
+        check=in_turn,
+    ),
+]
+SETUPS += CHAINS + TURNS
 SCENARIOS: list[Scenario] = [
     *(setup.scenario() for setup in SETUPS),
     creators(stores=1),

@@ -11,19 +11,22 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast.arbiter import Verdict
+from holdfast.arbiter import Key, Verdict
 from holdfast.testing import StillClock, Violation, explore, mutate, replay
 from model import create_scenarios
 from model.decide_scenarios import (
     RETRY,
     Maker,
+    RushingClock,
     Setup,
     append_again,
     chain,
     claim,
     conditional,
     in_order,
+    in_turn,
     inline,
+    line_up,
     log_append,
     log_holds,
     one_owner,
@@ -469,7 +472,78 @@ CHAIN_MUTANTS = [
         "UNREADABLE",
     ),
 ]
-MUTANTS += CHAIN_MUTANTS
+TURNS = "holdfast.arbiter._turns"
+IN_LINE = THREE.but(program=line_up, crashes=1, preemptions=1, check=in_turn)
+NO_LIMIT = ("if now - begun >= _LONGEST_WAIT_SECONDS:", "if False:")
+
+
+def careless_line(*changes: Change) -> Maker:
+    turns = mutate(TURNS, *changes).Turns
+
+    def make(store: Any, commit_store: Any, ids: Any) -> Any:
+        arbiter = recorded_with(INLINE, patience=1, clock=RushingClock)(store, commit_store, ids)
+        own: Any = arbiter
+
+        def take_turn(series: str) -> Any:
+            key = Key(own._key_series(f"{series}/turns"), 0)
+            return turns(commit_store, key, own._clock, ids, 50).take()
+
+        own.take_turn = take_turn
+        return arbiter
+
+    return make
+
+
+TURN_MUTANTS = [
+    Mutant(
+        "nobody goes on without the first in line",
+        IN_LINE.but(
+            make=careless_line(
+                NO_LIMIT, ("elif now - seen_since >= TAKEN_OVER_SECONDS:", "elif 0:")
+            )
+        ),
+        "STARVED",
+    ),
+    Mutant(
+        "the second begins anew with every look at the line",
+        IN_LINE.but(make=careless_line(NO_LIMIT, ("if line[0] != first:", "if True:"))),
+        "STARVED",
+    ),
+    Mutant(
+        "whoever has the turn takes its decision for granted",
+        IN_LINE.but(
+            make=recorded_with(
+                INLINE,
+                mutate(
+                    RECORDED,
+                    ("if winner.token == token:", "if winner.token == token or decided:"),
+                ).RecordedDecisions,
+                patience=1,
+                clock=RushingClock,
+            )
+        ),
+        "",
+    ),
+    Mutant(
+        "whoever has the turn decides without asking",
+        IN_LINE.but(
+            make=recorded_with(
+                INLINE,
+                mutate(
+                    RECORDED,
+                    (
+                        "winner = self._claim(name, record, body)",
+                        "winner = record if decided else self._claim(name, record, body)",
+                    ),
+                ).RecordedDecisions,
+                patience=1,
+                clock=RushingClock,
+            )
+        ),
+        "",
+    ),
+]
+MUTANTS += CHAIN_MUTANTS + TURN_MUTANTS
 
 
 @pytest.mark.mutant

@@ -27,10 +27,12 @@ from holdfast.arbiter._conditional import (
 from holdfast.arbiter._decision import (
     Arbiter,
     Decision,
+    EndsTurn,
     Lost,
     RetryPolicy,
     SupportsChains,
     SupportsRetirement,
+    SupportsTurns,
     SupportsVerdict,
     Won,
 )
@@ -103,6 +105,7 @@ __all__ = [
     "CommitStore",
     "ConditionalPut",
     "Decision",
+    "EndsTurn",
     "Entry",
     "Key",
     "Lost",
@@ -117,6 +120,7 @@ __all__ = [
     "SupportsChains",
     "SupportsRetirement",
     "SupportsSetUp",
+    "SupportsTurns",
     "SupportsVerdict",
     "Verdict",
     "Won",

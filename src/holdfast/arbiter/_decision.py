@@ -10,7 +10,7 @@ accident, two tokens never are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol, runtime_checkable
@@ -120,13 +120,41 @@ class SupportsRetirement(Protocol):
 class SupportsChains(Protocol):
     """An arbiter that decides faster than the object store: the next name need not wait."""
 
-    def decide_next(self, name: Name, body: bytes, token: str) -> Decision:
+    def decide_next(
+        self, name: Name, body: bytes, token: str, decided: Callable[[], None] | None = None
+    ) -> Decision:
         """Decide as `Arbiter.decide`; the name before may be decided and not at its name yet.
 
         `Won` means what it always does. The bytes of a `Lost` may not be at the name yet.
+        `decided` is called when ours is decided and not at its name yet; it must not raise.
 
         Raises:
             HoldfastError: as for `decide`.
+        """
+        ...
+
+
+class EndsTurn(Protocol):
+    """A place in line."""
+
+    def end(self) -> None:
+        """Let the next one go on. Never raises, and may be repeated."""
+        ...
+
+
+@runtime_checkable
+class SupportsTurns(Protocol):
+    """An arbiter whose losers may stand in line; for speed and fairness, never for safety."""
+
+    def take_turn(self, series: str) -> EndsTurn:
+        """Wait until we are the first of those who lost, some seconds at most. Never raises."""
+        ...
+
+    def peek_newest(self, series: str) -> bytes | None:
+        """Return the newest decided bytes of a series, as those of a `Lost`; None if not at hand.
+
+        Raises:
+            HoldfastError: the store did not tell.
         """
         ...
 

@@ -46,6 +46,7 @@ from holdfast.arbiter._parallel import Together, together
 from holdfast.arbiter._place import refuse_replaced
 from holdfast.arbiter._shedding import shed_bodies
 from holdfast.arbiter._stale import is_stale_copy
+from holdfast.arbiter._turns import Turn, Turns
 from holdfast.errors import (
     AlreadyExistsError,
     BusyError,
@@ -93,6 +94,7 @@ MOST_UNFINISHED = 8
 """How many names of a series may be decided and not at their names yet."""
 _PATIENCE = 20  # looks for a name that somebody else is about to copy
 _NAP_SECONDS = 0.005
+_LOOKS_AT_LINE = 50  # at those who wait for a turn, for each look for a name
 
 INLINE_BYTES = 64 * 1024
 """Bodies up to this, compressed, travel inside the record and need no staging."""
@@ -132,7 +134,8 @@ class RecordedDecisions(Handle):
         self._store = store
         self._commit_store = commit_store
         self._clock = clock or SystemClock()
-        self._attempts = Attempts(retry or RetryPolicy(), self._clock, ids or RandomIds())
+        self._ids = ids or RandomIds()
+        self._attempts = Attempts(retry or RetryPolicy(), self._clock, self._ids)
         self._inline_bytes = inline_bytes
         self._most_unfinished = most_unfinished
         self._patience = patience
@@ -145,13 +148,36 @@ class RecordedDecisions(Handle):
         """Give `name` to `body` unless it is taken. Durable, and safe to repeat."""
         return self._decide(name, body, token, chains=False)
 
-    def decide_next(self, name: Name, body: bytes, token: str) -> Decision:
+    def decide_next(
+        self, name: Name, body: bytes, token: str, decided: Callable[[], None] | None = None
+    ) -> Decision:
         """Decide as `decide` does, also on top of a name that is decided and not finished yet.
 
         For a caller that built on the bytes of a `Lost`: those are returned before they are at
         their name. `Won` means the same as ever: this name and all before it are finished.
+        `decided` is called when ours is recorded and not at its name yet.
         """
-        return self._decide(name, body, token, chains=True)
+        return self._decide(name, body, token, chains=True, decided=decided)
+
+    def take_turn(self, series: str) -> Turn:
+        """Stand in line with others that lost a decision of this series; see `_turns`."""
+        key = Key(self._key_series(f"{series}/turns"), 0)
+        looks = self._patience * _LOOKS_AT_LINE
+        return Turns(self._commit_store, key, self._clock, self._ids, looks).take()
+
+    def peek_newest(self, series: str) -> bytes | None:
+        """Return the bytes of the newest decision, as those of a `Lost`; None if not at hand.
+
+        Raises:
+            UnavailableError, PermissionDeniedError: the commit store did not tell.
+        """
+        entries = self._commit_store.scan(self._key_series(series), limit=1, newest_first=True)
+        for entry in entries:
+            record = decode_record(entry.value)
+            if record.body is not None:
+                self._note_decided(Name(record.path, series, entry.number), record)
+                return record.body
+        return None
 
     def _decided_before(self, name: Name) -> Record | None:
         """Return the record of the name before, if it is the newest that this process knows."""
@@ -170,7 +196,15 @@ class RecordedDecisions(Handle):
             record = decode_record(value)
             self._finish(Name(record.path, name.series, least), record)
 
-    def _decide(self, name: Name, body: bytes, token: str, *, chains: bool) -> Decision:
+    def _decide(
+        self,
+        name: Name,
+        body: bytes,
+        token: str,
+        *,
+        chains: bool,
+        decided: Callable[[], None] | None = None,
+    ) -> Decision:
         check_token(body, token)
         begun = self._clock.elapsed()
         before = self._decided_before(name) if chains else None
@@ -186,6 +220,8 @@ class RecordedDecisions(Handle):
         self._note_decided(name, winner)
         decision: Decision
         if winner.token == token:
+            if decided is not None:
+                decided()
             ours = body if winner.sha256 == record.sha256 else None
             behind = self._complete(name, winner, ours, before)
             if chains:

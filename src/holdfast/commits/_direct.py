@@ -30,7 +30,7 @@ import lance
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter import Lost
+from holdfast.arbiter import EndsTurn, Lost
 from holdfast.commits._log_rules import After
 from holdfast.commits._versions import AlreadyAppliedError, Versions
 from holdfast.errors import (
@@ -175,36 +175,57 @@ class Direct:
         durable: Callable[[], None],
         after: After | None = None,
     ) -> int | None:
-        base, exact = self._first()
-        for left in reversed(range(_TRIES)):
-            # Looked at anew after each loss: the winner may be a stock writer of any release.
-            if base is None or base.shape != shape or not base.takes(transaction.added):
-                return None
-            try:
-                made = self._versions.append(
-                    base,
-                    transaction,
-                    txns,
-                    durable,
-                    self._clock.now(),
-                    dated=not self._remembers,
-                    after=after,
-                )
-            except (AlreadyAppliedError, LogLostError, LogWaitsError):
-                if exact:
-                    raise
-                base, exact = self.newest(), True
-                continue
-            except ConflictError as error:
-                if type(error) is not ConflictError or not left:
-                    raise
-                base, exact = self.newest(), True
-                continue
-            if not isinstance(made, Lost):
-                self._learn(made)
-                return base.version + 1
-            base, exact = _plain(self._learn(made.body)), False
+        turn: EndsTurn | None = None
+        try:
+            base, exact = self._first()
+            for left in reversed(range(_TRIES)):
+                # Looked at anew after each loss: the winner may be a stock writer of any release.
+                if base is None or base.shape != shape or not base.takes(transaction.added):
+                    return None
+                try:
+                    made = self._versions.append(
+                        base,
+                        transaction,
+                        txns,
+                        durable,
+                        self._clock.now(),
+                        dated=not self._remembers,
+                        after=after,
+                        decided=None if turn is None else turn.end,
+                    )
+                except (AlreadyAppliedError, LogLostError, LogWaitsError):
+                    if exact:
+                        raise
+                    base, exact = self.newest(), True
+                    continue
+                except ConflictError as error:
+                    if type(error) is not ConflictError or not left:
+                        raise
+                    base, exact = self.newest(), True
+                    continue
+                if not isinstance(made, Lost):
+                    self._learn(made)
+                    return base.version + 1
+                base, exact = self._learn(made.body), False
+                if turn is None and left and self._remembers:
+                    turn = self._versions.take_turn()
+                    base = self._peek(base) if turn is not None else base
+                base = _plain(base)
+        finally:
+            if turn is not None:
+                turn.end()
         raise ConflictError("other writers were faster, again and again: try again later")
+
+    def _peek(self, base: Base) -> Base:
+        """Return the newest decided version, if it is above the one that we know."""
+        manifest = self._versions.peek_newest()
+        if manifest is None:
+            return base
+        newest = Base(manifest, lance.__version__)
+        if newest.version <= base.version:
+            return base
+        self._last = newest
+        return newest
 
     def _first(self) -> tuple[Base | None, bool]:
         """Return the version to build on, and whether it is surely the newest.

@@ -21,9 +21,11 @@ from holdfast.arbiter import (
     MOST_UNFINISHED,
     Arbiter,
     Decision,
+    EndsTurn,
     Lost,
     RecordedDecisions,
     SupportsChains,
+    SupportsTurns,
 )
 from holdfast.commits._columns import check_rebased
 from holdfast.commits._floor import (
@@ -229,12 +231,14 @@ class Versions:
         *,
         dated: bool = True,
         after: After | None = None,
+        decided: Callable[[], None] | None = None,
     ) -> bytes | Lost:
         """Make the version above `base`, with a transaction's fragments; return its manifest.
 
         Another writer may have that version: then its manifest is returned as `Lost`.
         `durable` returns once the data files and the transaction are; unless it is `dated`, the
         version that the transaction read was remembered and may be older than the files.
+        `decided` may be called when the version is decided and not at its name yet.
 
         Raises:
             AlreadyAppliedError: `base` holds some of `txns`.
@@ -266,9 +270,27 @@ class Versions:
             mark.update(vacuumed.entry)
         body = base.append(transaction, {**entries, **mark}, now)
         decision = self._decide(
-            version_name(version), body, token, txns, transaction.files, upon=base
+            version_name(version), body, token, txns, transaction.files, upon=base, decided=decided
         )
         return decision if isinstance(decision, Lost) else body
+
+    def take_turn(self) -> EndsTurn | None:
+        """Stand in line after a lost decision; None where nobody does."""
+        if isinstance(self.arbiter, SupportsTurns):
+            return self.arbiter.take_turn(VERSIONS_SERIES)
+        return None
+
+    def peek_newest(self) -> bytes | None:
+        """Return the newest decided version, as if we had lost to it; None if nobody tells.
+
+        Nothing may be acknowledged because of it: it may not be at its name yet.
+        """
+        if not isinstance(self.arbiter, SupportsTurns):
+            return None
+        try:
+            return self.arbiter.peek_newest(VERSIONS_SERIES)
+        except (UnavailableError, PermissionDeniedError):
+            return None
 
     def _mark_above(self, config: Mapping[str, str], version: int) -> VacuumMark:
         """Return the mark of vacuum that holds above a version with this config."""
@@ -310,6 +332,7 @@ class Versions:
         files: Collection[str],
         *,
         upon: Base | None = None,
+        decided: Callable[[], None] | None = None,
     ) -> Decision:
         """Decide a version; `upon` is the one below that a plain append was built on."""
         plain = upon is not None
@@ -318,7 +341,7 @@ class Versions:
         self._unsure.add(token)
         decide = self.arbiter.decide
         if plain and isinstance(self.arbiter, SupportsChains):
-            decide = self.arbiter.decide_next
+            decide = partial(self.arbiter.decide_next, decided=decided)
         try:
             decision = decide(name, body, token)
         except NotDurableError as error:
