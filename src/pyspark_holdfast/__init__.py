@@ -54,12 +54,20 @@ class DefaultSource(DataSource):
         inside = self._inside()
         if inside is not None:
             return inside.reader(schema)
+        if self._reads_changes():
+            from holdfast.spark._changes import ChangeBatchReader  # noqa: PLC0415 - light until used
+
+            return ChangeBatchReader(schema, self.options)
         from holdfast.spark._read import BatchReader  # noqa: PLC0415 - light until used
 
         return BatchReader(schema, self.options)
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Return what follows a table."""
+        if self._reads_changes():
+            from holdfast.spark._changes import ChangeStreamReader  # noqa: PLC0415 - light until used
+
+            return ChangeStreamReader(schema, self.options)
         from holdfast.spark._follow import StreamReader  # noqa: PLC0415 - light until used
 
         return StreamReader(schema, self.options)
@@ -82,6 +90,9 @@ class DefaultSource(DataSource):
         from holdfast.spark._write import StreamWriter  # noqa: PLC0415 - light until used
 
         return StreamWriter(schema, self.options, overwrite=overwrite)
+
+    def _reads_changes(self) -> bool:
+        return str(self.options.get("readChangeFeed", "")).strip().lower() == "true"
 
     def _inside(self) -> DataSource | None:
         for option, place in _INSIDE.items():

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import holdfast.spark
@@ -28,6 +29,15 @@ def append(spark: SparkSession, uri: str, fault: str, txn: str = "") -> None:
     if txn:
         writer = writer.option("txnAppId", "job").option("txnVersion", txn)
     writer.option("fault", fault).save(uri)
+
+
+def changes(spark: SparkSession, uri: str, sink: str, checkpoint: str) -> None:
+    """Write the changes of a table to another one, batch after batch, until killed."""
+    frame = spark.readStream.format("holdfast").option("readChangeFeed", "true")
+    frame = frame.option("maxEntriesPerTrigger", "3").option("maxFilesPerTrigger", "2")
+    writer = frame.load(uri).writeStream.format("holdfast")
+    writer = writer.option("checkpointLocation", checkpoint).trigger(processingTime="0 seconds")
+    writer.start(sink).awaitTermination()
 
 
 def connect(spark: SparkSession, uri: str) -> None:
@@ -56,7 +66,8 @@ def main(job: str, master: str, uri: str, *more: str) -> None:
             **config,
         }
         spark = holdfast.spark.session(master, config=config)
-        append(spark, uri, *more)
+        jobs: dict[str, Callable[..., None]] = {"append": append, "changes": changes}
+        jobs[job](spark, uri, *more)
     spark.stop()
     print("done", flush=True)
 

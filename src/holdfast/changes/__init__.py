@@ -4,8 +4,8 @@ from holdfast.changes._cursor import ChangeCursor, Followed
 from holdfast.changes._history import History
 from holdfast.changes._plan import Limits, Plan, Target, plan_changes
 from holdfast.changes._read import StepReader
-from holdfast.changes._rows import BESIDE, columns_of
-from holdfast.changes._start import Lag, Since, find_end, find_lag, find_start
+from holdfast.changes._rows import BESIDE, change_schema, columns_of
+from holdfast.changes._start import Lag, Since, find_end, find_lag, find_start, lag_behind
 from holdfast.changes._steps import Compared, Inserted, Logged, Step
 from holdfast.changes._verbs import Changes, ChangeVerbs
 
@@ -26,9 +26,11 @@ __all__ = [
     "Step",
     "StepReader",
     "Target",
+    "change_schema",
     "columns_of",
     "find_end",
     "find_lag",
     "find_start",
+    "lag_behind",
     "plan_changes",
 ]

@@ -92,6 +92,11 @@ class ChangeCursor:
         """Return the same cursor without its origin."""
         return replace(self, origin=None)
 
+    def begin_positions(self) -> dict[str, int]:
+        """Return, by shard, the log position that the first snapshot reaches, if there is one."""
+        shards = () if self.begin is None else self.begin.shards
+        return {shard.shard_id: shard.last_position for shard in shards}
+
 
 def _cursor(plain: Any) -> ChangeCursor:  # noqa: ANN401 - parsed JSON
     freshness = next((one for one in FOLLOWED if one == plain["freshness"]), None)

@@ -51,6 +51,15 @@ def columns_of(table: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
     )
 
 
+def change_schema(table: pa.Schema, columns: Sequence[str] | None = None) -> pa.Schema:
+    """Return the columns of change rows.
+
+    Raises:
+        InvalidInputError: as for `columns_of`.
+    """
+    return pa.schema([*columns_of(table, columns), *BESIDE])
+
+
 def fit_rows(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
     """Return rows of any version in the columns that are wanted; one that it lacks is null.
 

@@ -139,14 +139,12 @@ def find_end(history: History, start: ChangeCursor, until: int | ChangeCursor | 
 def _tips(history: History, start: ChangeCursor, newest: int) -> dict[str, int]:
     """Return the end of each shard's log, at least as far as the newest version needs it."""
     merged = history.look(newest).merged
-    known = {}
-    if start.begin is not None:
-        known = {shard.shard_id: shard.last_position for shard in start.begin.shards}
+    known = start.begin_positions()
     return {
         shard_id: max(
             history.tip(
                 shard_id,
-                known[shard_id] if shard_id in known else history.position(start, shard_id),
+                known.get(shard_id, history.position(start, shard_id)),
             ),
             history.covered(shard_id, merged.get(shard_id, 0)),
         )
@@ -162,11 +160,16 @@ def find_lag(history: History, cursor: ChangeCursor) -> Lag:
         CollectedError: what comes next was collected.
     """
     history.check(cursor)
-    target = find_end(history, cursor, None)
+    return lag_behind(history, cursor, find_end(history, cursor, None))
+
+
+def lag_behind(history: History, cursor: ChangeCursor, target: Target) -> Lag:
+    """Return how far a cursor is behind a place that it goes to."""
+    known = cursor.begin_positions()
     return Lag(
         versions=max(0, target.version - cursor.version),
         entries={
-            shard_id: end - history.position(cursor, shard_id)
+            shard_id: max(0, end - known.get(shard_id, history.position(cursor, shard_id)))
             for shard_id, end in (target.log or {}).items()
         },
     )

@@ -13,7 +13,7 @@ from holdfast.changes._cursor import ChangeCursor, Followed
 from holdfast.changes._history import History
 from holdfast.changes._plan import Limits, plan_changes
 from holdfast.changes._read import StepReader
-from holdfast.changes._rows import BESIDE, columns_of
+from holdfast.changes._rows import change_schema, columns_of
 from holdfast.changes._start import Lag, Since, find_end, find_lag, find_start
 from holdfast.changes._steps import Step
 from holdfast.commits._versions import Versions
@@ -138,13 +138,13 @@ class ChangeVerbs(ABC):
             files=_limit("max_files", max_files),
             entries=_limit("max_entries", max_entries),
         )
-        history = History(self._versions)
+        history = self._history()
         wanted = columns_of(self.dataset().schema, columns)
         start = find_start(history, since, freshness, self._record)
         end = ChangeCursor.parse(until) if isinstance(until, str) else until
         plan = plan_changes(history, start, find_end(history, start, end), limits)
         reader = StepReader(self._store, self._uri, self._resolved, wanted)
-        schema = pa.schema([*wanted, *BESIDE])
+        schema = change_schema(wanted)
         return Changes(reader, plan.steps, schema, (start, plan.end))
 
     def change_cursor(self, since: Since = "now", *, freshness: str | None = None) -> ChangeCursor:
@@ -153,7 +153,7 @@ class ChangeVerbs(ABC):
         Raises:
             As for `changes`.
         """
-        return find_start(History(self._versions), since, freshness, self._record)
+        return find_start(self._history(), since, freshness, self._record)
 
     def change_lag(self, cursor: str | ChangeCursor) -> Lag:
         """Return how far a cursor is behind the table: versions, and entries of each shard.
@@ -162,7 +162,10 @@ class ChangeVerbs(ABC):
             As for `changes`.
         """
         known = ChangeCursor.parse(cursor) if isinstance(cursor, str) else cursor
-        return find_lag(History(self._versions), known)
+        return find_lag(self._history(), known)
+
+    def _history(self) -> History:
+        return History(self._versions)
 
     def _record(self, freshness: Followed) -> SnapshotRecord:
         with self.snapshot(freshness=freshness) as snapshot:

@@ -1,8 +1,9 @@
 """Following a table as a stream: the rows that each version added, in the order of versions.
 
 The stream begins with all rows of one version, or with a version the user names. From then
-on it emits what appends added. Compactions, index builds, settings and new columns add no
-rows and emit nothing. A version that deleted, changed or overwrote rows cannot be told as
+on it emits what appends added, and what merges of the log wrote: the rows that writers put, new
+or not. Compactions, index builds, settings and new columns add no
+rows and emit nothing. Any other version that deleted, changed or overwrote rows cannot be told as
 added rows: it ends the stream, or is passed over with `skipChangeCommits`.
 
 An offset says of which table it is, which version the stream began at and which one comes
@@ -33,6 +34,7 @@ from holdfast.arbiter import open_arbiter, read_pin
 from holdfast.commits._history import transaction_of
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.formats import version_name
+from holdfast.formats._log_entry import read_log_entry
 from holdfast.formats._transaction import VersionFacts, data_path
 from holdfast.spark._options import Given, Use, parse
 from holdfast.spark._place import Place
@@ -304,6 +306,9 @@ class _Log:
             return [(number, size) for number, size in sizes.items() if number in new]
         if operation == "Overwrite" and version == 1:
             return list(sizes.items())
+        merged = self._written_by_merge(body, version) if operation == "Update" else None
+        if merged is not None:
+            return [(number, sizes[number]) for number in merged]
         if operation in _QUIET or self._skips:
             return []
         raise InvalidInputError(
@@ -313,6 +318,28 @@ class _Log:
             version=version,
             operation=operation,
         )
+
+    def _written_by_merge(self, body: bytes, version: int) -> list[int] | None:
+        """Return the fragments that a merge of the log wrote; None for any other update.
+
+        A merge says so by its marker. The rows it writes are what writers put; rows that they
+        replace or delete cannot be told as added rows.
+        """
+        now = read_log_entry(body)
+        if now is None:
+            return None
+        before = self._arbiter.read(version_name(version - 1))
+        if before is None:
+            raise NotFoundError(
+                "the version before one that the stream has not read is gone: it was removed by "
+                "vacuum or clean-up. Begin anew, with a new checkpointLocation",
+                version=version - 1,
+            )
+        entry = read_log_entry(before)
+        if entry is not None and entry.merged == now.merged:
+            return None
+        known = VersionFacts(before).fragment_bytes()
+        return [number for number in VersionFacts(body).fragment_bytes() if number not in known]
 
     def close(self) -> None:
         """Let go of connections."""

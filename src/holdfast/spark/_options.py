@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import Flag, auto
 from typing import Any
 
@@ -131,6 +132,16 @@ def _into(name: str, text: str) -> str:
     return text.strip().lower()
 
 
+def _moment(name: str, text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise InvalidInputError(
+            f"option {name} is a time such as 2026-11-16T10:00:00Z", given=repr(text[:40])
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
 def _starting(name: str, text: str) -> int | str:
     return "latest" if text.strip().lower() == "latest" else _number(1)(name, text)
 
@@ -165,11 +176,12 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         name="freshness",
-        use=Use.READ,
+        use=_READS,
         parse=_freshness,
         help="How new rows must be: `latest` (default) reads what writers got acknowledged, "
         "`flushed` leaves out what is only in logs, `base` reads the base table alone. "
-        "An older version is of the base table alone.",
+        "An older version is of the base table alone. With `readChangeFeed`, `latest` or `base`: "
+        "what is followed; a stream without it follows the base table.",
     ),
     Option(name="tag", use=Use.READ, parse=_text, help="Read the version that has this tag."),
     Option(
@@ -264,18 +276,59 @@ OPTIONS: tuple[Option, ...] = (
         "`foreachBatch(holdfast.spark.ingest(uri))`.",
     ),
     Option(
+        name="readChangeFeed",
+        use=_READS,
+        parse=_flag,
+        help="`true` reads changes instead of rows: inserts, deletes and both images of updates, "
+        "each once; see [follow changes](../how-to/follow-changes.md).",
+    ),
+    Option(
         name="startingVersion",
-        use=Use.SOURCE,
+        use=_READS,
         parse=_starting,
-        help="Begin with the rows of this version, or with `latest` with what comes after now. "
-        "Without it the stream begins with all rows there are. Of no effect once there is a "
-        "checkpoint.",
+        help="Begin with the rows, or changes, of this version, or with `latest` with what comes "
+        "after now. Without it a stream begins with all rows there are. Of no effect once "
+        "there is a checkpoint. A batch read takes it with `readChangeFeed` only.",
+    ),
+    Option(
+        name="startingTimestamp",
+        use=_READS,
+        parse=_moment,
+        help="With `readChangeFeed`: begin with what came after this time: `2026-11-16T10:00:00Z`; "
+        "without a zone it is UTC.",
+    ),
+    Option(
+        name="startingCursor",
+        use=_READS,
+        parse=_text,
+        help="With `readChangeFeed`: begin behind a cursor that `Table.changes` gave.",
+    ),
+    Option(
+        name="endingVersion",
+        use=Use.READ,
+        parse=_number(1),
+        help="With `readChangeFeed`: the last version whose changes are read. Default: all there "
+        "are, the log included.",
     ),
     Option(
         name="maxFilesPerTrigger",
         use=Use.SOURCE,
         parse=_number(1),
         help="At most so many fragments in one micro-batch. Default: all there are.",
+    ),
+    Option(
+        name="maxEntriesPerTrigger",
+        use=Use.SOURCE,
+        parse=_number(1),
+        help="With `readChangeFeed`: at most so many log entries in one micro-batch, shared evenly "
+        "among shards. Default: all there are.",
+    ),
+    Option(
+        name="maxRowsPerTrigger",
+        use=Use.SOURCE,
+        parse=_number(1),
+        help="With `readChangeFeed`: about so many rows in one micro-batch; the fragment, entry or "
+        "version that reaches it is read whole. Default: all there are.",
     ),
     Option(
         name="skipChangeCommits",
@@ -313,6 +366,7 @@ def parse(options: Mapping[str, str], use: Use) -> Given:
             option = _known(key, use)
             values[option.name] = option.parse(option.name, text)
     _check_together(values)
+    _check_changes(values, use)
     for column, size in (values.get("vectorColumns") or {}).items():
         if sizes.setdefault(column.lower(), size) != size:
             raise InvalidInputError("a vector column has two lengths: keep one", column=column)
@@ -362,6 +416,50 @@ def _check_together(values: Mapping[str, Any]) -> None:  # Any: see `Option.pars
     asked = [name for name in ("versionAsOf", "timestampAsOf", "tag") if name in values]
     if len(asked) > 1:
         raise InvalidInputError("a load reads one version: keep one of " + ", ".join(asked))
+
+
+_FOR_CHANGES = (
+    "endingVersion",
+    "maxEntriesPerTrigger",
+    "maxRowsPerTrigger",
+    "startingCursor",
+    "startingTimestamp",
+)
+_NOT_FOR_CHANGES = (
+    "filter",
+    "fragmentsPerPartition",
+    "searchColumn",
+    "skipChangeCommits",
+    "tag",
+    "timestampAsOf",
+    "versionAsOf",
+)
+_STARTS = ("startingVersion", "startingTimestamp", "startingCursor")
+
+
+def _check_changes(values: Mapping[str, Any], use: Use) -> None:  # Any: see `Option.parse`
+    """Refuse what does not go with reading changes, or only with that."""
+    if not values.get("readChangeFeed"):
+        for name in (*_FOR_CHANGES, *(["startingVersion"] if use is Use.READ else [])):
+            if name in values:
+                raise InvalidInputError(f"option {name} needs readChangeFeed=true")
+        if use is Use.SOURCE and values.get("freshness", "base") != "base":
+            raise InvalidInputError(
+                "a stream follows the log with readChangeFeed=true; without it, the base table"
+            )
+        return
+    for name in _NOT_FOR_CHANGES:
+        if name in values:
+            raise InvalidInputError(f"option {name} does not go with readChangeFeed: leave it out")
+    starts = [name for name in _STARTS if name in values]
+    if len(starts) > 1:
+        raise InvalidInputError("changes begin at one place: keep one of " + ", ".join(starts))
+    if use is Use.READ and not starts:
+        raise InvalidInputError(
+            "changes begin somewhere: give startingVersion, startingTimestamp or startingCursor"
+        )
+    if values.get("freshness") == "flushed":
+        raise InvalidInputError("changes are read with freshness latest or base")
 
 
 def _uses(option: Option) -> str:

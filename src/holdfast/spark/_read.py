@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from holdfast.changes import change_schema
 from holdfast.commits._lance import translated
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.options import suggestion
@@ -65,6 +66,8 @@ def schema_of(options: Mapping[str, str]) -> StructType:
     given = parse_reading(options)
     with Place.of(given).opened() as table:
         dataset = table.dataset(version_of(table, given))
+        if given.get("readChangeFeed"):
+            return spark_schema(change_schema(dataset.schema, given.get("columns")))
         return spark_schema(with_score(dataset.schema, given), given.get("columns"))
 
 
