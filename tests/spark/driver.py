@@ -34,7 +34,7 @@ def append(spark: SparkSession, uri: str, fault: str, txn: str = "") -> None:
 def changes(spark: SparkSession, uri: str, sink: str, checkpoint: str) -> None:
     """Write the changes of a table to another one, batch after batch, until killed."""
     frame = spark.readStream.format("holdfast").option("readChangeFeed", "true")
-    frame = frame.option("maxEntriesPerTrigger", "3").option("maxFilesPerTrigger", "2")
+    frame = frame.option("maxEntriesPerTrigger", "6").option("maxFilesPerTrigger", "4")
     writer = frame.load(uri).writeStream.format("holdfast")
     writer = writer.option("checkpointLocation", checkpoint).trigger(processingTime="0 seconds")
     writer.start(sink).awaitTermination()
