@@ -205,12 +205,13 @@ class StepReader:
         self, step: Logged, rows: pa.Table, types: str | Sequence[str], positions: np.ndarray
     ) -> pa.Table:
         """Return change rows of the log; their time is that of the store when it got the entry."""
-        times = {int(one): self._time(step.shard_id, int(one)) for one in np.unique(positions)}
+        entries, which = np.unique(positions, return_inverse=True)
+        times = pa.array([self._time(step.shard_id, int(one)) for one in entries], TIME)
         return change_rows(
             rows,
             types,
             version=step.version,
-            time=pa.array([times[int(one)] for one in positions], TIME),
+            time=times.take(pa.array(which)),
             positions=pa.array(positions, pa.int64()),
         )
 

@@ -95,9 +95,10 @@ def change_rows(
 ) -> pa.Table:
     """Return rows with what is beside them."""
     count = rows.num_rows
-    kinds = [types] * count if isinstance(types, str) else list(types)
     beside = [
-        pa.array(kinds, pa.string()),
+        pa.repeat(pa.scalar(types), count)
+        if isinstance(types, str)
+        else pa.array(types, pa.string()),
         pa.repeat(pa.scalar(version, pa.int64()), count),
         time if isinstance(time, pa.Array) else pa.repeat(pa.scalar(time, TIME), count),
         pa.nulls(count, pa.int64()) if positions is None else positions,
