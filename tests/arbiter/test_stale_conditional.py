@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from holdfast.errors import HoldfastError, StaleHandleError
 from holdfast.formats._manifest import TABLE_KEY
 from holdfast.storage import ObjectStore
 from holdfast.testing import FaultyS3
+from holdfast.wal import ShardManifests
 
 pytestmark = pytest.mark.requirement("P1", "P2")
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
@@ -258,6 +260,24 @@ def test_a_look_comes_before_anything_is_put(lake: Lake) -> None:
     for call in calls:
         with pytest.raises(StaleHandleError):
             call()
+    assert put == []
+
+
+def test_a_shard_s_manifest_is_decided_only_in_the_table_that_was_opened(lake: Lake) -> None:
+    stale = lake.make(1)
+    stale.claim_writer(SHARD).close()
+    store, arbiter = stale._store, stale._arbiter
+    known = ShardManifests(store, arbiter, SHARD)
+    owner = known.check(1)
+    lake.remove(store)
+    lake.make(10).claim_writer(SHARD).close()
+    put: list[str] = []
+    anything: Any = arbiter
+    anything._store = Noted(store, put)
+    with pytest.raises(StaleHandleError):
+        known.update(owner.writer_epoch, lambda one: replace(one, last_seen=one.last_seen + 1))
+    with pytest.raises(StaleHandleError):
+        ShardManifests(store, arbiter, SHARD).claim()
     assert put == []
 
 

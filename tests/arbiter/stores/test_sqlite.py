@@ -206,6 +206,31 @@ def test_a_process_stopped_in_a_table_s_creation_is_named(tmp_path: Path) -> Non
         assert SqliteCommitStore(f"sqlite:///{tmp_path}/made.db").set_up() == made.identity()
 
 
+@pytest.mark.requirement("O3", "P2")
+def test_a_reader_without_the_right_to_write_sees_every_decision(
+    store: SqliteCommitStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the file is whole or commits wait in the log beside it."""
+    store.put_if_absent(Key("s", 0), b"closed")
+    store.close()  # all of it is in the file now, and no log beside it
+    reader = SqliteCommitStore(store.url)
+    monkeypatch.setattr(reader, "_is_writable", lambda: False)
+    assert reader.get(Key("s", 0)) == b"closed"
+    writer = SqliteCommitStore(store.url)
+    writer.put_if_absent(Key("s", 1), b"in the log")
+    assert reader.get(Key("s", 1)) == b"in the log"
+    late = SqliteCommitStore(store.url)
+    monkeypatch.setattr(late, "_is_writable", lambda: False)
+    assert late.get(Key("s", 1)) == b"in the log"
+    late.close()
+    writer.close()
+    again = SqliteCommitStore(store.url)
+    again.put_if_absent(Key("s", 2), b"later")
+    again.close()
+    assert reader.get(Key("s", 2)) == b"later"
+    reader.close()
+
+
 @pytest.mark.requirement("P1")
 @pytest.mark.parametrize("failing", [1, 2])
 def test_a_failed_fsync_of_a_new_file_is_told_and_not_built_upon(
