@@ -8,6 +8,7 @@ it is applied at once.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -65,6 +66,7 @@ class State:
         self.boundaries: dict[tuple[str, str], int] = {}
         self.retired: set[tuple[str, str]] = set()  # commit stores and their retired scopes
         self.digest = 0
+        self.tells_md5 = False  # do listings tell the MD5 of each object, as S3's do?
 
     def copy(self) -> State:
         """Return an independent copy."""
@@ -74,6 +76,7 @@ class State:
         twin.boundaries = dict(self.boundaries)
         twin.retired = set(self.retired)
         twin.digest = self.digest
+        twin.tells_md5 = self.tells_md5
         return twin
 
     def apply(self, request: Request) -> object:
@@ -99,7 +102,9 @@ class State:
             raise NotFoundError("nothing is there", path=path) from None
 
     def _object_head(self, path: str) -> ObjectInfo:
-        return ObjectInfo(path=path, size=len(self._object_get(path)), modified=0.0)
+        body = self._object_get(path)
+        md5 = hashlib.md5(body, usedforsecurity=False).hexdigest() if self.tells_md5 else None
+        return ObjectInfo(path=path, size=len(body), modified=0.0, md5=md5)
 
     def _object_put(self, path: str, body: bytes) -> None:
         self._set_object(path, body)
