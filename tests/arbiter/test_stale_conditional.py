@@ -14,10 +14,14 @@ import pytest
 
 import holdfast
 from holdfast.errors import HoldfastError, StaleHandleError
+from holdfast.formats import PIN_PATH
 from holdfast.formats._manifest import TABLE_KEY
+from holdfast.shard import ShardWriterConfig
 from holdfast.storage import ObjectStore
 from holdfast.testing import FaultyS3
+from holdfast.txn import FreeTxn
 from holdfast.wal import ShardManifests
+from holdfast.wal._memory import LogMemory, remember
 
 pytestmark = pytest.mark.requirement("P1", "P2")
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
@@ -279,6 +283,36 @@ def test_a_shard_s_manifest_is_decided_only_in_the_table_that_was_opened(lake: L
     with pytest.raises(StaleHandleError):
         ShardManifests(store, arbiter, SHARD).claim()
     assert put == []
+
+
+def test_a_memory_of_ids_is_put_only_in_the_table_that_was_opened(lake: Lake) -> None:
+    """In another table's folder it would be believed, and that table's puts called repeats."""
+    stale = lake.make(1)
+    store, arbiter = stale._store, stale._arbiter
+    config = ShardWriterConfig(enable_memtable=False)
+    with stale.claim_writer(SHARD, config=config) as writer:
+        writer.put(batch(2), txn="first")
+        writer.put(batch(3), txn="second")
+    first, second = (entry.position for entry in stale.tailer(SHARD).entries())
+    memory = LogMemory(store, arbiter, SHARD)
+    memory.read(first)
+    memory.add(second, [FreeTxn("second")])
+    fresh_memory = LogMemory(store, arbiter, "22222222-2222-4333-8444-555555555555")
+    kept = {info.path: store.get(info.path) for info in store.list("_mem_wal")}
+    notes = {info.path: store.get(info.path) for info in store.list("_holdfast")}
+    lake.remove(store)
+    new = lake.make(10)
+    for path, body in {**kept, **notes}.items():  # the same names, in the new table
+        if path != PIN_PATH:
+            store.put(path, body)
+    before = {info.path for info in store.list()}
+    with pytest.raises(StaleHandleError):
+        fresh_memory.prepare(1)
+    memory.flushed(second)  # tells nobody, and puts nothing
+    with pytest.raises(StaleHandleError):
+        remember(store, arbiter, SHARD, second)
+    assert {info.path for info in store.list()} == before
+    new.close()
 
 
 class Noted:
