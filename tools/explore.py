@@ -121,6 +121,7 @@ def _real_servers(seed: int) -> int:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "timeout=3600"]
     tests = [
         "tests/crash",
+        "tests/vendors/test_real_servers.py",
         "tests/arbiter/stores/test_suite.py",
         "tests/wal/test_processes.py",
         "tests/wal/test_interop.py",

@@ -273,10 +273,11 @@ class RecordedDecisions(Handle):
 
     def newest(self, series: str) -> int | None:
         """Return the highest decided number of a series, or None."""
-        entries = self._commit_store.scan(self._key_series(series), limit=1, newest_first=True)
+        key, asked = self._key_series(series), Name.single(series)
+        entries = self._ask(asked, lambda: self._commit_store.scan(key, limit=1, newest_first=True))
         if entries:
             return entries[0].number
-        boundary = self._commit_store.boundary(self._key_series(series))
+        boundary = self._ask(asked, lambda: self._commit_store.boundary(key))
         return boundary if boundary >= 0 else None
 
     def accept(self, series: str, through: int) -> None:
@@ -750,7 +751,9 @@ class RecordedDecisions(Handle):
 
     def _recorded_marks(self, name: Name) -> set[bytes]:
         """Return the tokens of the newest decisions of a name's series."""
-        entries = self._commit_store.scan(self._series(name), limit=100, newest_first=True)
+        entries = self._ask(
+            name, lambda: self._commit_store.scan(self._series(name), limit=100, newest_first=True)
+        )
         return {decode_record(entry.value).token.encode() for entry in entries}
 
     def _changed(self, name: Name, record: Record, found: bytes) -> HoldfastError:
