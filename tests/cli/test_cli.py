@@ -11,8 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import holdfast
 from holdfast import __version__, errors
 from holdfast.arbiter import Won, create_arbiter, open_arbiter
 from holdfast.cli import _main, _probe, main
@@ -416,6 +418,25 @@ def test_pin_lets_the_same_files_be_opened_by_another_way(
     open_arbiter(mount).close()
     shutil.move(mount, table)
     open_arbiter(table).close()
+
+
+@pytest.mark.requirement("O2")
+@pytest.mark.parametrize("how", ["--moved", "--copied"])
+def test_pin_tells_what_a_copy_left_behind(cli: Cli, tmp_path: Path, how: str) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    table = holdfast.create_table(here, pa.schema([("id", pa.int64())]), commit_store="sqlite")
+    for number in range(3):
+        table.append([{"id": number}])
+    table.close()
+    shutil.copytree(here, there)
+    lost = sorted((there / "data").iterdir())[1]
+    lost.unlink()
+    assert cli("pin", str(there), how, "--confirm") == Exit.UNFIT
+    assert lost.name in cli.out
+    shutil.copy(here / "data" / lost.name, lost)
+    assert cli("pin", str(there), how, "--confirm", "--json") == Exit.OK
+    assert cli.json()["missing"] == []
+    assert holdfast.open_table(there).scan().read_all().num_rows == 3
 
 
 @pytest.mark.parametrize("how", ["--moved", "--copied"])

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from holdfast.arbiter import Repin, address_of, read_pin, repin
 from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
-from holdfast.errors import NotFoundError
+from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.formats import ArbiterKind
 from holdfast.storage import open_store
+from holdfast.upkeep import FindingKind, doctor
 
 _HOW: dict[str, tuple[str, str]] = {
     "alias": (
@@ -35,7 +37,7 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="show what a table is tied to; let it be opened under a new address",
         description="Show the arbiter that a table is tied to. With --alias, --moved or "
         "--copied, and --confirm, let a table be opened whose files are met under an address "
-        "that its commit store does not know.",
+        "that its commit store does not know, and check that all files are here.",
         allow_abbrev=False,
     )
     add_table(parser)
@@ -63,5 +65,22 @@ def run(arguments: argparse.Namespace) -> Exit:
     lines = [f"{k}: {v}" for k, v in shown.items() if v is not None and (how or k != "done")]
     if how and not arguments.confirm:
         lines.append(f"plan: {_HOW[how][1]}; add --confirm to do it")
+    missing = _missing_files(arguments.uri, options) if done and how != "alias" else []
+    lines += [f"not here: {what}" for what in missing]
+    if missing:
+        lines.append("stop writers, copy again what is missing, then look with `holdfast doctor`")
+    if done:
+        shown["missing"] = missing
     print_result(shown, "\n".join(lines), as_json=arguments.json)
-    return Exit.OK
+    return Exit.UNFIT if missing else Exit.OK
+
+
+def _missing_files(uri: str, options: Mapping[str, str]) -> list[str]:
+    """Return what the table's versions name and a copy of its files left behind."""
+    try:
+        findings = doctor(uri, options).findings
+    except InvalidInputError:  # no manifests that it can read: nothing to miss
+        return []
+    return [
+        finding.path or finding.what for finding in findings if finding.kind is FindingKind.MISSING
+    ]
