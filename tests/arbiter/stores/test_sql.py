@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import event
 
 import servers
+from holdfast.arbiter import new_token
 from holdfast.arbiter._commit_store import Key
 from holdfast.arbiter.stores import mysql
 from holdfast.arbiter.stores._registry import connect_commit_store
@@ -353,6 +354,32 @@ def test_mysql_read_only(mariadb: servers.Server, connect: Open) -> None:
         sql(admin, "SET GLOBAL read_only = 0")
 
 
+def test_mysql_writes_nothing_to_scan_what_is_on_disk(
+    mariadb: servers.Server, connect: Open
+) -> None:
+    times = "SELECT coalesce(sum(times), 0) FROM holdfast_settled"
+    store, other = connect(mariadb.url), connect(mariadb.url)
+    store.set_up()
+    mine = Key(f"own-{new_token()}", 1)
+    second = Key(mine.series, 2)
+    assert store.put_if_absent(mine, b"x") is None
+    assert store.compare_and_set(mine, b"x", b"y")
+
+    def settled(scanning: SqlCommitStore) -> int:
+        [(before,)] = sql(store, times)
+        assert scanning.scan(mine.series)
+        [(after,)] = sql(store, times)
+        return int(after - before)
+
+    assert settled(store) == 0, "its own records are on disk"
+    assert settled(other) == 1, "another's may not be"
+    assert settled(other) == 0, "now they are"
+    assert other.put_if_absent(second, b"z") is None
+    assert settled(store) == 1, "one of these is new to it"
+    assert other.compare_and_set(second, b"z", b"final")
+    assert settled(store) == 1, "one of these changed since"
+
+
 def test_mysql_makes_durable_what_it_saw_unless_there_is_a_binary_log(
     mariadb: servers.Server, connect: Open
 ) -> None:
@@ -369,7 +396,7 @@ def test_mysql_makes_durable_what_it_saw_unless_there_is_a_binary_log(
             [(before,)] = sql(store, times)
             store.get(key)
             store.put_if_absent(key, b"y")
-            store.scan(key.series)
+            connect(running.url).scan(key.series)  # of another process: the row is new to it
             store.compare_and_set(key, b"no", b"z")
             store.get(Key("settled", 2))
             [(after,)] = sql(store, times)

@@ -13,7 +13,9 @@ waits for the other. A deadlock or a lock that takes too long means not applied 
 Seen is durable: InnoDB shows a commit to others a moment *before* it is on disk, unless
 there is a binary log. Without one, a crash could take back what a reader has acted upon; so
 each verb that returns something found first commits a row of its own, which brings
-everything before it to disk as well.
+everything before it to disk as well. A scan whose records this process put itself, or brought to
+disk before, needs no such row: a record changes only forward, so as it was it is on disk. That
+spares a decision its second write.
 
 One server decides. On Galera or multi-primary clusters the locks of one node do not bind
 the others (`check` says so); replicas are refused by their `read_only`.
@@ -24,9 +26,12 @@ Least rights: `SELECT, INSERT, UPDATE, DELETE` on the four `holdfast_` tables; `
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 
 from holdfast._ids import Ids
+from holdfast.arbiter._commit_store import Entry
 from holdfast.arbiter.stores._base import StoreUrl, extra
 from holdfast.errors import (
     HoldfastError,
@@ -63,6 +68,7 @@ _SCHEMA = (
 # Few rows, yet enough that sessions seldom wait for each other's.
 _SETTLE = """INSERT INTO holdfast_settled VALUES (connection_id() %% 64, 1)
     ON DUPLICATE KEY UPDATE times = times + 1"""
+_REMEMBERED = 64  # records of up to 256 KiB each
 _DUPLICATE = 1062
 _REFUSED = frozenset({1044, 1045, 1142, 1143, 1227, 1290, 1698, 1836, 3118})
 _MISSING = frozenset({1049, 1146})
@@ -103,6 +109,8 @@ class MysqlCommitStore(SqlCommitStore):
         tls = verify if "ssl_ca" in parsed.options else {}
         arguments = {**_CONNECT_ARGS, **parsed.options, **tls}
         super().__init__(parsed, "mysql+pymysql", arguments, ids=ids)
+        self._lock = threading.Lock()  # guards _durable
+        self._durable: OrderedDict[tuple[str, int], bytes] = OrderedDict()
 
     def check(self) -> Sequence[str]:
         """Return what makes this server unfit to decide names; empty when it is fit."""
@@ -160,6 +168,17 @@ class MysqlCommitStore(SqlCommitStore):
             if exc.orig is None or self._code(exc.orig) != _DUPLICATE:
                 raise
             return False
+
+    def _note_durable(self, series: str, number: int, value: bytes) -> None:
+        with self._lock:
+            self._durable[series, number] = value
+            self._durable.move_to_end((series, number))
+            while len(self._durable) > _REMEMBERED:
+                self._durable.popitem(last=False)
+
+    def _are_durable(self, series: str, entries: Sequence[Entry]) -> bool:
+        with self._lock:
+            return all(self._durable.get((series, e.number)) == e.value for e in entries)
 
     def _settle(self, connection: Connection) -> None:
         if connection.info["must_settle"]:
