@@ -32,6 +32,7 @@ _LAST_COMMITS = 5
 MOST_TABLES = 1000
 _DEEPEST = 8
 _CHECKS_KEPT_FOR = timedelta(minutes=10)
+_BUSY_SECONDS = 2.0  # a table that is committed to all the time is looked at so often at most
 _RESTS = 9  # it rests so many times as long as it looked: at most a tenth of a processor
 
 
@@ -121,8 +122,13 @@ class Looks:
         """
         with self._lock:
             look = self._summaries.get(table_id)
-        fresh = look is not None and self._clock.now() - look.at <= 2 * self._pause
-        return look if look is not None and fresh else self._look(table_id)
+        return look if look is not None and self._is_fresh(table_id, look) else self._look(table_id)
+
+    def _is_fresh(self, table_id: Id, look: Look[Summary]) -> bool:
+        """Tell whether a look may be shown: it is not old, nor did this server commit since."""
+        age = self._clock.now() - look.at
+        committed = self._metrics.last_commit.get(".".join(table_id), 0.0)
+        return age <= 2 * self._pause and (committed <= look.at or age < _BUSY_SECONDS)
 
     def check(self, table_id: Id) -> Look[Check] | None:
         """Return what doctor and vacuum last said, and ask them again if that is long ago.

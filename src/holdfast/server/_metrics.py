@@ -99,6 +99,7 @@ class Metrics:
             for name, text in GAUGES.items()
         }
         self.commits: deque[Commit] = deque(maxlen=_KEPT)
+        self.last_commit: dict[str, float] = {}  # of each table, when this server decided one
 
     def _event_counter(self, kind: EventKind) -> Counter:
         metric = METRICS[kind]
@@ -127,7 +128,9 @@ class Metrics:
             return
         seconds = float(str(event.fields.get("elapsed", 0.0)))
         self._commits.labels(table).observe(seconds)
-        self.commits.append(Commit(table, self._clock.now(), seconds))
+        now = self._clock.now()
+        self.commits.append(Commit(table, now, seconds))
+        self.last_commit[table] = now
 
     def observe_request(self, operation: str, status: int, seconds: float) -> None:
         """Count a request."""
@@ -148,6 +151,7 @@ class Metrics:
 
     def forget_table(self, table: str) -> None:
         """Show nothing any more of a table that is gone."""
+        self.last_commit.pop(table, None)
         for gauge in self._gauges.values():
             gauge.remove_by_labels({"table": table})
 

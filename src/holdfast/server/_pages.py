@@ -30,7 +30,7 @@ from holdfast.server._sessions import end_cookie, make_cookie, read_cookie
 from holdfast.server._settings import ServerSettings
 from holdfast.server._snippets import snippets
 from holdfast.server._tables import Tables
-from holdfast.server._writers import is_key
+from holdfast.server._writers import Writers, is_key
 
 _HTML = "text/html; charset=utf-8"
 _PER_PAGE = 50
@@ -47,6 +47,7 @@ class Here(Protocol):
     namespace: Any
     tables: Tables
     looks: Looks
+    writers: Writers
     metrics: Metrics
     clock: Clock
     started: float
@@ -66,7 +67,12 @@ class Pages:
             lstrip_blocks=True,
         )
         self._environment.filters.update(
-            size=views.size, number=views.number, utc=views.utc, cell=views.cell, age=self._age
+            size=views.size,
+            number=views.number,
+            count=views.count,
+            utc=views.utc,
+            cell=views.cell,
+            age=self._age,
         )
         self._environment.globals.update(
             prefix=here.settings.root_path, release=__version__, root=here.settings.root
@@ -145,6 +151,11 @@ class Pages:
             look=look,
             page=page,
             check=self._here.looks.check(table_id) if look.problem is None else None,
+            owner=(
+                self._here.writers.owner(table_id)
+                if look.seen is not None and look.seen.shards
+                else None
+            ),
             charts=self._charts(".".join(table_id)),
             fragments_chart=(
                 "" if look.seen is None else Markup(views.fragments_chart(look.seen.fragments))  # noqa: S704 - made by us, every text in it escaped

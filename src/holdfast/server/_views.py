@@ -31,6 +31,11 @@ def number(count: float) -> str:
     return f"{count:,.0f}"
 
 
+def count(many: float, noun: str) -> str:
+    """Return how many there are of something."""
+    return f"{number(many)} {noun}" if many == 1 else f"{number(many)} {noun}s"
+
+
 def age(seconds: float) -> str:
     """Return how long ago something was."""
     if seconds < 1:

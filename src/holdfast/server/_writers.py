@@ -11,6 +11,7 @@ a repeat writes only what is missing, by whichever server owns the log by then.
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -41,6 +42,7 @@ from holdfast.txn import TxnLike
 
 _PATIENCE = timedelta(seconds=5)
 _ONE_SHARD = Shard(shard_id="unsharded")
+_URL = re.compile(r"[!-~]{1,2000}")
 Id = tuple[str, ...]
 
 
@@ -154,6 +156,14 @@ class Writers:
                 return done
         raise AssertionError("unreachable")
 
+    def owner(self, table_id: Id) -> Owner | None:
+        """Return which server writes a table's log now; None for none, or if nobody can tell."""
+        try:
+            owner = self._read_owner(table_id)
+        except HoldfastError:
+            return None
+        return owner if owner is not None and self._here.clock.now() < owner.until else None
+
     def forget(self, table_id: Sequence[str]) -> None:
         """Let go of the writers of a table that is no longer there, or is another one now."""
         with self._lock:
@@ -253,9 +263,10 @@ class Writers:
     def _read_owner(self, table_id: Id) -> Owner | None:
         try:
             fields = json.loads(self._store(table_id).get(LOG_OWNER_PATH))
-            return Owner(
-                holder=str(fields["holder"]), url=str(fields["url"]), until=float(fields["until"])
-            )
+            url = str(fields["url"])
+            if not _URL.fullmatch(url):  # it goes into a header
+                return None
+            return Owner(holder=str(fields["holder"]), url=url, until=float(fields["until"]))
         except NotFoundError:
             return None
         except (ValueError, KeyError, TypeError):
