@@ -2,9 +2,10 @@
 
     ./run bench serve [--processes 1,8,32] [--seconds 5] [--places local,s3]
 
-Ways: stock pylance straight at the table, Holdfast straight at it, stock pylance through a
-server, and thin clients that send Arrow over HTTP and have no Lance. Every process is warm
-before the clock runs. Then queries by key, and what an idle server holds in memory.
+Ways: stock pylance straight at the table, Holdfast straight at it, stock pylance with
+`holdfast.Namespace` in its own process and through a server, and thin clients that send Arrow
+over HTTP and have no Lance. Every process is warm before the clock runs. Then what a request
+costs that does nothing, queries by key, and what an idle server holds in memory.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 
 import pyarrow as pa
 
-WAYS = ("stock pylance", "holdfast", "pylance by server", "thin by server")
+WAYS = ("stock pylance", "holdfast", "pylance in process", "pylance by server", "thin by server")
 
 
 # --- one client process ---------------------------------------------------------------------------
@@ -64,6 +65,11 @@ def appender(
     arguments: dict[str, Any] = {"mode": "append"}
     if way == "stock pylance":
         arguments |= {"uri": uri}
+    elif way == "pylance in process":
+        import holdfast
+
+        inside = holdfast.Namespace(uri.rpartition("/")[0], options)
+        arguments |= {"namespace_client": inside, "table_id": ["t"]}
     else:
         made: Any = RestNamespace(uri=url)  # type: ignore[no-untyped-call]
         arguments |= {"namespace_client": made, "table_id": ["t"]}
@@ -216,6 +222,7 @@ def queries(seconds: float) -> None:
         table.dataset().create_scalar_index("id", "BTREE")
         with served(root, {}) as (url, _):
             connection = http.client.HTTPConnection(url.removeprefix("http://"))
+            floor = [empty_request(connection) for _ in range(520)][20:]
             took = []
             for number in range(20 + 100_000):
                 begun = time.perf_counter()
@@ -229,9 +236,18 @@ def queries(seconds: float) -> None:
                 if sum(took) > seconds * 1000:
                     break
             connection.close()
+    print(f"\na request that does nothing: p50 {statistics.median(floor):.2f} ms")
     print("\n/query by key, one client\n| p50 ms | p99 ms | requests/s |\n|---:|---:|---:|")
     tail = statistics.quantiles(took, n=100)[98]
     print(f"| {statistics.median(took):.1f} | {tail:.1f} | {len(took) / sum(took) * 1000:.0f} |")
+
+
+def empty_request(connection: http.client.HTTPConnection) -> float:
+    """Ask for `/health`; return the ms that takes: no request of a server takes less."""
+    begun = time.perf_counter()
+    connection.request("GET", "/health")
+    connection.getresponse().read()
+    return (time.perf_counter() - begun) * 1000
 
 
 def memory() -> None:

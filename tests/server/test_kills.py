@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import socket
@@ -11,14 +12,17 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import holdfast
+from holdfast.cli import main as run_command
+from holdfast.testing import FaultyS3
 from server.serving import Client, ServerProcess, rows_of, serving, stream_of, wait_until
 from servers import free_port
 
@@ -27,15 +31,47 @@ SEED = int(os.environ.get("HOLDFAST_SEED", "0")) or random.SystemRandom().randra
 WRITER = Path(__file__).with_name("writer.py")
 
 
-def ids_in(root: Path, table: str) -> Counter[int]:
-    found = holdfast.open_table(root / f"{table}.lance").to_table(["id"])
-    return Counter(found["id"].to_pylist())
+PLACES = ("local disk", "ignoring S3", *(("honest S3",) if EXPLORES else ()))
 
 
-def start_writers(urls: Sequence[str], count: int, rows: int) -> list[subprocess.Popen[str]]:
+@dataclass(frozen=True)
+class Place:
+    """Where the tables are, and how servers and clients reach them."""
+
+    root: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
+
+
+def make_place(kind: str, folder: Path, faulty_s3: Callable[..., FaultyS3]) -> Place:
+    if kind == "local disk":
+        (folder / "root").mkdir()
+        return Place(str(folder / "root"), {}, ("--commit-store", "sqlite"))
+    store = faulty_s3(conditions=kind.split(maxsplit=1)[0])
+    options = store.storage_options()
+    arguments = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+    if kind == "ignoring S3":
+        url = f"sqlite:///{folder}/c.db?single_host=true"
+        assert run_command(["store", "init", url]) == 0
+        arguments += ["--commit-store", url]
+    return Place(store.url("lake", "tables"), options, tuple(arguments))
+
+
+def ids_in(root: str | Path, table: str, options: Mapping[str, str] | None = None) -> Counter[int]:
+    opened = holdfast.open_table(f"{root}/{table}.lance", options)
+    return Counter(opened.to_table(["id"])["id"].to_pylist())
+
+
+def start_writers(
+    urls: Sequence[str], count: int, rows: int, options: Mapping[str, str]
+) -> list[subprocess.Popen[str]]:
+    """Start processes, pylance and LanceDB in turn."""
     writers = [
         subprocess.Popen(
-            [sys.executable, WRITER, *urls, "t", str(1000 * (n + 1)), str(rows)],
+            [
+                *(sys.executable, WRITER, ("pylance", "lancedb")[n % 2], *urls, "t"),
+                *(str(1000 * (n + 1)), str(rows), json.dumps(dict(options))),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -55,57 +91,66 @@ def results_of(writers: list[subprocess.Popen[str]]) -> dict[str, set[int]]:
         for line in writer.stdout:
             word, number, *_ = line.split()
             told[word].add(int(number))
-        assert writer.wait(60) == 0
+        assert writer.wait(280) == 0
         writer.stdin.close()
         writer.stdout.close()
     return told
 
 
 @pytest.mark.requirement("N1", "C1")
-def test_stock_writers_lose_and_double_nothing_while_servers_are_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", PLACES)
+def test_stock_writers_lose_and_double_nothing_while_servers_are_killed(
+    tmp_path: Path, faulty_s3: Callable[..., FaultyS3], kind: str
+) -> None:
     print(f"HOLDFAST_SEED={SEED}")
     rnd = random.Random(SEED)
-    root = tmp_path / "root"
-    root.mkdir()
-    arguments = ("--commit-store", "sqlite")
+    place = make_place(kind, tmp_path, faulty_s3)
     ports = [free_port(), free_port()]
     logs = [tmp_path / f"log{number}" for number in range(2)]
-    running = [ServerProcess(str(root), *arguments, log=logs[n], port=ports[n]) for n in range(2)]
+
+    def start(n: int) -> ServerProcess:
+        return ServerProcess(place.root, *place.arguments, log=logs[n], port=ports[n])
+
+    def found() -> Counter[int]:
+        return ids_in(place.root, "t", place.options)
+
+    running = [start(0), start(1)]
     try:
         client = running[0].client()
         client.create("t", rows_of([0]))
         client.close()
-        writers = start_writers([one.url for one in running], 8, 20 if EXPLORES else 5)
+        urls = [one.url for one in running]
+        writers = start_writers(urls, 8, 20 if EXPLORES else 4, place.options)
         for writer in writers:
             assert writer.stdin is not None
             writer.stdin.write("go\n")
             writer.stdin.flush()
         kills = 0
         while any(writer.poll() is None for writer in writers) and kills < (6 if EXPLORES else 2):
-            before = sum(ids_in(root, "t").values())
+            before = sum(found().values())
             wait_until(
                 lambda before=before: (
-                    sum(ids_in(root, "t").values()) >= before + 4
+                    sum(found().values()) >= before + 4
                     or all(writer.poll() is not None for writer in writers)
                 ),
-                seconds=120,
+                seconds=280,
             )
             n = rnd.randrange(2)
             running[n].kill()
             kills += 1
             close_output(running[n])
-            running[n] = ServerProcess(str(root), *arguments, log=logs[n], port=ports[n])
+            running[n] = start(n)
         told = results_of(writers)
     finally:
         for one in running:
             one.kill()
             close_output(one)
-    found = ids_in(root, "t")
+    rows = found()
     print(f"{kills} kills, {len(told['acked'])} acknowledged, {len(told['unsure'])} unsure")
     assert kills
-    assert all(count == 1 for count in found.values())
-    assert told["acked"] <= found.keys()
-    assert found.keys() <= told["acked"] | told["unsure"] | {0}
+    assert all(count == 1 for count in rows.values())
+    assert told["acked"] <= rows.keys()
+    assert rows.keys() <= told["acked"] | told["unsure"] | {0}
 
 
 def close_output(server: ServerProcess) -> None:
