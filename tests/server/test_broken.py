@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 import holdfast
+import servers
+from conftest import skip_without
+from holdfast.cli import main as run_command
 from holdfast.formats import PIN_PATH
 from server.serving import Client, ServerProcess, rows_of, serving, stream_of
 
@@ -145,3 +148,30 @@ def test_tables_come_and_go_while_people_look(server: ServerProcess, client: Cli
             thread.join(280)
     assert set(seen) <= {200, 404, 409, 503}
     assert 200 in seen
+
+
+@pytest.mark.requirement("N1", "C6")
+def test_a_commit_store_that_is_down_is_said_to_be_and_comes_back(tmp_path: Path) -> None:
+    skip_without(servers.missing("redis"))
+    (tmp_path / "root").mkdir()
+    with servers.running("redis") as redis:
+        assert run_command(["store", "init", redis.url]) == 0
+        arguments = ("--commit-store", redis.url)
+        with serving(tmp_path / "root", *arguments, log=tmp_path / "log") as server:
+            client = server.client()
+            assert client.create("t", rows_of([1])).status == 200
+            redis.kill()
+            for path in ("count_rows", "query", "stats", "version/list", "tags/list"):
+                reply = client.post(f"/v1/table/t/{path}", b"{}")
+                assert (path, reply.status, reply.json["code"]) == (path, 503, 17)
+                assert int(reply.headers["retry-after"]) >= 1
+            refused = client.insert("t", rows_of([2]), txn="app/2")
+            assert refused.status in {503, 504}, refused.body
+            assert client.create("new", rows_of([1])).status == 503
+            assert client.get("/").status == client.get("/table/t").status == 200
+            assert client.get("/health").status == client.get("/metrics").status == 200
+            redis.restart()
+            again = client.insert("t", rows_of([2]), txn="app/2")
+            assert again.status == 200, again.body
+            assert client.post("/v1/table/t/count_rows").json == {"count": 2}
+            client.close()

@@ -39,7 +39,7 @@ def append_by_lancedb(url: str, table: str, row: pa.Table, options: dict[str, st
 
 
 def wait_for(url: str) -> None:
-    """Wait until a server listens again: the next row should not be lost to the same kill."""
+    """Wait until a server listens again: the next rows should not be lost to the same kill."""
     place = urlsplit(url)
     for _ in range(2000):
         try:
@@ -61,7 +61,8 @@ def main() -> None:
             append(urls[number % 2], table, row, json.loads(options))
         except Exception as error:  # noqa: BLE001 - whatever a client makes of a dead server
             print("unsure", number, type(error).__name__, flush=True)
-            wait_for(urls[(number + 1) % 2])
+            for url in urls:
+                wait_for(url)
         else:
             print("acked", number, flush=True)
 

@@ -43,6 +43,7 @@ from holdfast.arbiter._open import (
     EMBEDDED,
     create_arbiter,
     open_arbiter,
+    remember_store,
 )
 from holdfast.arbiter._pinning import (
     confirm_pin,
@@ -150,6 +151,7 @@ __all__ = [
     "redacted",
     "register_commit_store",
     "remember",
+    "remember_store",
     "repin",
     "scope_of",
     "verdict_of",

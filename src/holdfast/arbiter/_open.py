@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -27,6 +28,7 @@ from holdfast.arbiter._verdict import Verdict
 from holdfast.arbiter._verdicts import verdict_of
 from holdfast.arbiter.stores._registry import connect_commit_store
 from holdfast.errors import (
+    HoldfastError,
     InvalidInputError,
     NotFoundError,
     PermissionDeniedError,
@@ -139,10 +141,30 @@ def _verdict(url: str | Path, options: Mapping[str, str] | None, store: ObjectSt
     return verdict_of(url, options)
 
 
+def remember_store(commit_store: str | None) -> None:
+    """Reach tables that are tied to this very commit store by this address from now on.
+
+    A pin has the store's URL without credentials. Whoever serves many tables was given the
+    whole address once: for a new table it is named, and this is for those that exist. What
+    `env:NAME` stands for is not kept. `HOLDFAST_COMMIT_STORE_URL` goes first.
+    """
+    if commit_store is None or commit_store == EMBEDDED:
+        return
+    with suppress(HoldfastError):  # whoever uses it is told what is wrong with it
+        connected = connect_commit_store(commit_store)
+        _remembered[connected.url] = commit_store
+        connected.close()
+
+
+_remembered: dict[str, str] = {}  # by the URL without credentials
+
+
 def _address(pin: Pin) -> str:
     """Return where the pinned commit store is reached; an embedded one is where it is."""
     pinned = str(pin.store_url)
-    return pinned if pinned == EMBEDDED else os.environ.get(URL_VARIABLE) or pinned
+    if pinned == EMBEDDED:
+        return pinned
+    return os.environ.get(URL_VARIABLE) or _remembered.get(pinned, pinned)
 
 
 def connect_store(

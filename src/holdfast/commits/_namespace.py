@@ -27,7 +27,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 import lance_namespace as models
 from lance_namespace import LanceNamespace
 
-from holdfast.arbiter import Arbiter, create_arbiter, open_arbiter, read_pin, redacted
+from holdfast.arbiter import (
+    Arbiter,
+    create_arbiter,
+    open_arbiter,
+    read_pin,
+    redacted,
+    remember_store,
+)
 from holdfast.commits._drop import Doomed, drop, plan_drop
 from holdfast.commits._folders import Folders
 from holdfast.commits._namespace_errors import for_lance, raising_for_lance
@@ -97,6 +104,7 @@ class Namespace(LanceNamespace):
         self._root = str(root).rstrip("/")
         self._options = StorageOptions({**(storage_options or {}), **_options_in(properties)})
         self._commit_store = commit_store
+        remember_store(commit_store)
         self._allow_drop = str(allow_drop).lower() == "true"
         self._folders = Folders(self._root, self._options)
         self._lock = threading.Lock()  # guards _tables

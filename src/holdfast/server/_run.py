@@ -21,6 +21,7 @@ try:
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     from holdfast.server._app import App
+    from holdfast.server._cork import Corked
     from holdfast.server._service import Service
 except ImportError as error:
     raise MissingExtraError(
@@ -120,8 +121,8 @@ def log_as_json() -> None:
 
 def _listen(settings: ServerSettings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # By its protocol asyncio knows a connection that must not wait for acknowledgements: an
-    # answer goes out in two pieces, and the second would be 40 ms late.
+    # By its protocol asyncio knows a connection that must not wait for acknowledgements: of a
+    # large answer, which goes out in pieces, the second would be 40 ms late.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -146,7 +147,8 @@ def _protocol(settings: ServerSettings) -> type[asyncio.Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             """Begin to wait for the first request."""
-            super().connection_made(transport)
+            corked: Any = Corked(transport, self.loop)  # Any: it is one, but for its class
+            super().connection_made(corked)
             self.app = partial(self.app, abort=transport.abort)
             self._deadline = self.loop.call_later(patience, self._check_head)
 
