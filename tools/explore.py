@@ -119,6 +119,7 @@ def _real_servers(seed: int) -> int:
         "HOLDFAST_STORM_SEEDS": "50",
     }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "timeout=3600"]
+    command += ["-o", "faulthandler_timeout=3500"]
     tests = [
         "tests/crash",
         "tests/vendors/test_real_servers.py",
