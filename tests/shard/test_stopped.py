@@ -34,15 +34,15 @@ writer.put([{"k": 1, "v": "before"}])
 kind = type(table._arbiter)
 decide = kind.decide
 
-def stopped(arbiter, name, body, token):
+def stopped(arbiter, name, body, token, **how):
     if name.series.startswith("log/"):
         kind.decide = decide
         if sys.argv[3] == "after":
-            done = decide(arbiter, name, body, token)
+            done = decide(arbiter, name, body, token, **how)
         os.kill(os.getpid(), signal.SIGSTOP)
         if sys.argv[3] == "after":
             return done
-    return decide(arbiter, name, body, token)
+    return decide(arbiter, name, body, token, **how)
 
 kind.decide = stopped
 try:

@@ -63,12 +63,12 @@ class Lake:
         waiting = [True]
 
         def stopped(decide: Any) -> Any:
-            def call(arbiter: Any, name: Any, body: bytes, token: str) -> Any:
+            def call(arbiter: Any, name: Any, body: bytes, token: str, **how: Any) -> Any:
                 if waiting and name.series == VERSIONS_SERIES:
                     waiting.clear()
                     self.stops += 1
                     self.vacuum()
-                return decide(arbiter, name, body, token)
+                return decide(arbiter, name, body, token, **how)
 
             return call
 
