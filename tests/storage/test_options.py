@@ -449,5 +449,5 @@ def test_opening_a_store_does_not_search_the_installed_packages_again(
     def search(**_: object) -> object:
         raise AssertionError("it takes milliseconds, and a server opens stores all the time")
 
-    monkeypatch.setattr("holdfast.storage._registry.entry_points", search)
+    monkeypatch.setattr("importlib.metadata.entry_points", search)
     open_store(tmp_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.arbiter import Arbiter
+from holdfast.arbiter import Arbiter, for_reading
 from holdfast.commits._versions import Versions
 from holdfast.errors import HoldfastError, PermissionDeniedError, UnavailableError
 from holdfast.options import resolve
@@ -19,15 +19,21 @@ def repair_generations(given: Given, arbiter: Arbiter) -> None:
     """Replace generations that cannot be read, of shards that nothing else is planned for."""
     planned = {step.path for step in given.steps if step.state is RepairState.PLANNED}
     options = {key: resolve(key, value) for key, value in given.options.items()}
-    versions = Versions(given.store, arbiter, given.uri, options=options)
+    # A plan writes nothing: it does not even finish what others left unfinished.
+    looked_at = arbiter if given.confirm else for_reading(arbiter)
+    versions = Versions(given.store, looked_at, given.uri, options=options)
     ground = LogGround(versions=versions, options=options)
     for shard_id in list_shards(given.store):
         if any(shard_id in (path or "") for path in planned):
             continue
         try:
             found = repair_shard(ground, shard_id, confirm=given.confirm)
-        except (UnavailableError, PermissionDeniedError):
+        except UnavailableError:
             raise
+        except PermissionDeniedError:
+            if given.confirm:
+                raise
+            continue  # what is unfinished comes first; the plan of that is above
         except HoldfastError:
             continue  # its manifest, or the table's newest version, is damaged: doctor tells
         given.steps += [_step(shard_id, wound, done=found.applied) for wound in found.wounds]
