@@ -31,6 +31,7 @@ from holdfast.arbiter import (
     accept_shards,
     confirm_pin,
     create_arbiter,
+    for_reading,
     open_arbiter,
 )
 from holdfast.changes import ChangeVerbs
@@ -39,7 +40,7 @@ from holdfast.commits._columns import columns_of
 from holdfast.commits._committer import Committer, LanceOperation
 from holdfast.commits._data import Data, as_reader, checked, read_any
 from holdfast.commits._held import hold
-from holdfast.commits._history import TableStatus, VersionInfo, read_history, read_status
+from holdfast.commits._history import TableStatus, VersionInfo, read_history
 from holdfast.commits._joined import join_rows
 from holdfast.commits._lance import translated
 from holdfast.commits._log_rules import After
@@ -76,6 +77,7 @@ from holdfast.read._verbs import ReadVerbs
 from holdfast.shard._verbs import ShardVerbs
 from holdfast.storage import ObjectStore, open_store
 from holdfast.txn import Txn, TxnLike, parse_txn
+from holdfast.upkeep._status import Status, read_full_status
 from holdfast.upkeep._vacuum import GRACE, VacuumResult, vacuum_store
 from holdfast.upkeep._waiting import merge_waiting
 from holdfast.wal._verbs import LogVerbs
@@ -498,13 +500,25 @@ class Table(ReadVerbs, ChangeVerbs, IndexVerbs, EditVerbs, ShardVerbs, LogVerbs)
         """
         return read_history(self._store, self._arbiter, limit)
 
-    def status(self) -> TableStatus:
-        """Return how the table is doing; reads only.
+    def status(self) -> Status:
+        """Return how the table is doing, its shards, indexes and upkeep included; reads only.
 
         Raises:
             NotFoundError: the table has no version.
+            CorruptError: its newest manifest or a record cannot be read.
+            UnavailableError, PermissionDeniedError: a store gave no answer, or refused.
         """
-        return read_status(self._uri, self._store, self._arbiter)
+        looking = Versions(self._store, for_reading(self._arbiter), self._uri)
+        live = LongLived(looking, self._resolved)
+        hook: Any = live
+
+        def open_dataset() -> lance.LanceDataset:
+            with live.settled():
+                return opened(hook)
+
+        return read_full_status(
+            self._uri, self._store, self._arbiter, self._clock, open_dataset=open_dataset
+        )
 
     def vacuum(
         self,
@@ -770,18 +784,24 @@ def _bring_txns(table: Table, options: StorageOptions) -> None:
         versions.ledger.bring(read_config(manifest), sources)
 
 
-def release_table(uri: str | Path, storage_options: Mapping[str, str] | None = None) -> int:
+def release_table(
+    uri: str | Path,
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    commit_store: str | None = None,
+) -> int:
     """Give a plain Lance table back: finish what is unfinished, then remove the pin.
 
     Stop all writers first. Returns the newest version. Transaction ids stay, in the table's
-    config and in `_holdfast/txns`, so that the table may be adopted again.
+    config and in `_holdfast/txns`, so that the table may be adopted again. `commit_store` may be
+    another address of its commit store, with credentials, say.
 
     Raises:
         NotFoundError: no Holdfast table is there.
     """
     options = StorageOptions(storage_options)
     store = open_store(uri, options)
-    arbiter = open_arbiter(uri, options)
+    arbiter = open_arbiter(uri, options, commit_store=commit_store)
     if isinstance(arbiter, RecordedDecisions):
         newest = arbiter.newest(VERSIONS_SERIES)
         if newest:

@@ -20,7 +20,9 @@ INTERRUPTED = 130
 
 # Which module has which commands. Most load Lance, which takes a second: only what is asked for.
 _COMMANDS = {
-    "_table": ("status", "history", "adopt", "release"),
+    "_status": ("status",),
+    "_create": ("create", "tables"),
+    "_table": ("history", "adopt", "release"),
     "_ingest": ("ingest",),
     "_upkeep": ("doctor", "rescue"),
     "_repair": ("repair",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import closing
 from dataclasses import fields
 from datetime import timedelta
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 from holdfast._clock import SystemClock
 from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_error, print_result
+from holdfast.cli._roots import add_all, run_for_all
 from holdfast.cli._table import add_commit_store
 from holdfast.cli._vacuum import parse_duration, parse_interval
 from holdfast.errors import HoldfastError, InvalidInputError
+from holdfast.options import StorageOptions
 from holdfast.table import Table, open_table
 from holdfast.upkeep import MaintainResult, Policy, Schedule, StepState
 
@@ -43,6 +46,7 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         metavar="TIME",
         help="go on: again so long after each run began, such as 30s or 5m, until Ctrl-C",
     )
+    add_all(parser)
     add_json(parser)
     add_commit_store(parser)
     parser.set_defaults(run=maintain)
@@ -51,38 +55,48 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def maintain(arguments: argparse.Namespace) -> Exit:
     """Maintain a table."""
     policy = parse_policy(arguments.set)
-    table = open_table(
-        arguments.uri, storage_options(arguments.option), commit_store=arguments.commit_store
-    )
+    options = storage_options(arguments.option)
     if arguments.every is not None:
-        return _go_on(arguments, table, policy)
-    try:
+        return _go_on(arguments, options, policy)
+    return _run(arguments, options, policy)
+
+
+def _run(arguments: argparse.Namespace, options: StorageOptions, policy: Policy) -> Exit:
+    if arguments.all:
+        return run_for_all(
+            arguments, options, lambda uri: _maintain_one(arguments, options, policy, uri)
+        )
+    return _maintain_one(arguments, options, policy, arguments.uri)
+
+
+def _maintain_one(
+    arguments: argparse.Namespace, options: StorageOptions, policy: Policy, uri: str
+) -> Exit:
+    opened = open_table(uri, options, commit_store=arguments.commit_store)
+    with closing(opened) as table:
         return _run_once(arguments, table, policy)
-    finally:
-        table.close()
 
 
-def _go_on(arguments: argparse.Namespace, table: Table, policy: Policy) -> Exit:
-    """Maintain a table until interrupted; a run that fails is told, and does not end it."""
+def _go_on(arguments: argparse.Namespace, options: StorageOptions, policy: Policy) -> Exit:
+    """Maintain until interrupted; a run that fails is told, and does not end it."""
+    if not arguments.all:  # wrong from the beginning is told, and ends it
+        open_table(arguments.uri, options, commit_store=arguments.commit_store).close()
 
     def work() -> None:
         try:
-            _run_once(arguments, table, policy)
+            _run(arguments, options, policy)
         except HoldfastError as error:
             print_error(error, as_json=arguments.json)
         sys.stdout.flush()
 
-    try:
-        Schedule(parse_interval(arguments.every), work, SystemClock()).run()
-    finally:
-        table.close()
+    Schedule(parse_interval(arguments.every), work, SystemClock()).run()
     return Exit.OK
 
 
 def _run_once(arguments: argparse.Namespace, table: Table, policy: Policy) -> Exit:
     done = table.maintain(policy, dry_run=arguments.dry_run, confirm=arguments.confirm)
     shown = {
-        "uri": arguments.uri,
+        "uri": table.uri,
         "version": done.version,
         "rows": done.rows,
         "applied": done.applied,
@@ -97,7 +111,8 @@ def _run_once(arguments: argparse.Namespace, table: Table, policy: Policy) -> Ex
             for one in done.steps
         ],
     }
-    print_result(shown, _text(done), as_json=arguments.json)
+    where = f"{table.uri}:\n" if arguments.all else ""
+    print_result(shown, where + _text(done), as_json=arguments.json)
     failed = any(one.state is StepState.FAILED for one in done.steps)
     return Exit.UNFIT if failed else Exit.OK
 

@@ -75,11 +75,21 @@ def print_result(result: Mapping[str, object], text: str, *, as_json: bool) -> N
     print(json.dumps(result, sort_keys=True) if as_json else text)
 
 
-def print_error(error: HoldfastError, *, as_json: bool) -> Exit:
-    """Print an error and return its exit code."""
+def age_text(seconds: float) -> str:
+    """Return an age as people say it: 5 s, 12 min, 3.5 h, 4.0 days."""
+    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def print_error(error: HoldfastError, *, as_json: bool, uri: str | None = None) -> Exit:
+    """Print an error and return its exit code; `uri` where there are several tables."""
     if as_json:
         details = {key: str(value) for key, value in error.details.items() if value is not None}
         shown = {"kind": error.kind.value, "message": error.message, "details": details}
-        print(json.dumps({"error": shown}, sort_keys=True))
-    print(f"holdfast: {error}", file=sys.stderr)
+        named = {} if uri is None else {"uri": uri}
+        print(json.dumps({**named, "error": shown}, sort_keys=True))
+    where = "" if uri is None else f"{uri}: "
+    print(f"holdfast: {where}{error}", file=sys.stderr)
     return _EXITS[error.kind]

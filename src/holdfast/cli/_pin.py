@@ -9,6 +9,7 @@ from dataclasses import asdict
 from holdfast.arbiter import Repin, address_of, read_pin, repin
 from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
+from holdfast.cli._table import add_commit_store
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.formats import ArbiterKind
 from holdfast.storage import open_store
@@ -46,6 +47,7 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         how.add_argument(f"--{word}", dest="how", action="store_const", const=word, help=text[0])
     parser.add_argument("--confirm", action="store_true", help="do it; without, only say what")
     add_json(parser)
+    add_commit_store(parser)
     parser.set_defaults(run=run)
 
 
@@ -58,7 +60,7 @@ def run(arguments: argparse.Namespace) -> Exit:
         raise NotFoundError("no Holdfast table is here", location=store.location)
     how: Repin | None = arguments.how
     if how and arguments.confirm:
-        pin = repin(arguments.uri, options, how=how).pin
+        pin = repin(arguments.uri, options, how=how, commit_store=arguments.commit_store).pin
     address = None if pin.arbiter is ArbiterKind.CONDITIONAL_PUT else address_of(store)
     done = bool(how and arguments.confirm)
     shown = {"done": done, "here": store.location, "address": address, **asdict(pin)}

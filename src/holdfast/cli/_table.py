@@ -1,4 +1,4 @@
-"""`holdfast status|history|adopt|release URI`: look at a table, take it over, give it back."""
+"""`holdfast history|adopt|release URI`: look at a table, take it over, give it back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.arbiter import EMBEDDED, STOCK_DYNAMODB, StockRows, read_pin, reda
 from holdfast.arbiter._open import URL_VARIABLE
 from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
-from holdfast.commits._history import TableStatus, VersionInfo, require_versions
+from holdfast.commits._history import VersionInfo, require_versions
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.formats import ArbiterKind, Pin
 from holdfast.storage import open_store
@@ -23,7 +23,6 @@ _SHOWN_VERSIONS = 20
 
 def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands."""
-    status_parser = _command(verbs, "status", status, "show how a table is doing")
     history_parser = _command(verbs, "history", history, "show a table's versions, newest first")
     history_parser.add_argument(
         "-n",
@@ -40,7 +39,7 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     release_parser = _command(verbs, "release", release, "give a plain Lance table back")
     for parser in (adopt_parser, release_parser):
         parser.add_argument("--confirm", action="store_true", help="do it; without, only say what")
-    for parser in (status_parser, history_parser, adopt_parser):
+    for parser in (history_parser, adopt_parser, release_parser):
         add_commit_store(parser)
 
 
@@ -64,16 +63,6 @@ def add_commit_store(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="the commit store; env:NAME keeps it out of sight",
     )
-
-
-def status(arguments: argparse.Namespace) -> Exit:
-    """Show one table."""
-    options = storage_options(arguments.option)
-    opened = holdfast.open_table(arguments.uri, options, commit_store=arguments.commit_store)
-    with closing(opened) as table:
-        found: TableStatus = table.status()
-    print_result(asdict(found), _status_text(found), as_json=arguments.json)
-    return Exit.OK
 
 
 def history(arguments: argparse.Namespace) -> Exit:
@@ -144,7 +133,9 @@ def release(arguments: argparse.Namespace) -> Exit:
         raise NotFoundError("no Holdfast table is here", location=store.location)
     done = bool(arguments.confirm)
     newest = (
-        holdfast.release_table(arguments.uri, options) if done else max(require_versions(store))
+        holdfast.release_table(arguments.uri, options, commit_store=arguments.commit_store)
+        if done
+        else max(require_versions(store))
     )
     shown = {
         "done": done,
@@ -175,29 +166,6 @@ def _pinned(pin: Pin | None) -> str | None:
     if pin is None or pin.store_url is None or pin.store_url == EMBEDDED:
         return None if pin is None else pin.store_url
     return os.environ.get(URL_VARIABLE) or pin.store_url
-
-
-def _status_text(found: TableStatus) -> str:
-    lines = [
-        ("version", f"{found.version}"),
-        ("rows", f"{found.rows} in {found.fragments} fragments"),
-        ("decided by", found.commit_store or found.arbiter),
-        ("table id", found.table_id or "-"),
-    ]
-    if found.newest_recorded is not None:
-        ahead = f"recorded {found.newest_recorded}, in the store {found.newest_in_store}"
-        lines.append(("newest", ahead))
-    if found.unfinished:
-        lines.append(("unfinished", _numbers(found.unfinished)))
-    if found.foreign:
-        lines.append(("foreign", f"{_numbers(found.foreign)}: see `holdfast doctor`"))
-    if found.staged_objects:
-        lines.append(("staged", f"{found.staged_objects} objects, {found.staged_bytes} bytes"))
-    return "\n".join([found.uri, *(f"  {name:<11} {value}" for name, value in lines)])
-
-
-def _numbers(versions: tuple[int, ...]) -> str:
-    return ", ".join(str(version) for version in versions)
 
 
 def _history_text(found: list[VersionInfo]) -> str:

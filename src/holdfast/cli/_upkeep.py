@@ -8,7 +8,9 @@ from dataclasses import asdict
 
 from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
+from holdfast.cli._roots import add_all, run_for_all
 from holdfast.cli._table import add_commit_store
+from holdfast.options import StorageOptions
 from holdfast.upkeep import (
     Candidate,
     Diagnosis,
@@ -44,6 +46,7 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         add_table(parser)
         add_commit_store(parser)
         add_json(parser)
+    add_all(examine)
     which = bring.add_mutually_exclusive_group(required=True)
     which.add_argument(
         "--id",
@@ -61,11 +64,18 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run_doctor(arguments: argparse.Namespace) -> Exit:
-    """Examine a table."""
+    """Examine a table, or all below a root."""
+    options = storage_options(arguments.option)
+    if arguments.all:
+        return run_for_all(arguments, options, lambda uri: _examine(arguments, options, uri))
+    return _examine(arguments, options, arguments.uri)
+
+
+def _examine(arguments: argparse.Namespace, options: StorageOptions, uri: str) -> Exit:
     progress = Progress()
     found = doctor(
-        arguments.uri,
-        storage_options(arguments.option),
+        uri,
+        options,
         commit_store=arguments.commit_store,
         progress=progress,
     )

@@ -257,6 +257,13 @@ class VersionFacts:
             for part in self._message.fragments
         }
 
+    def fragment_rows(self) -> dict[int, int]:
+        """Return how many rows each fragment shows, by its id."""
+        return {
+            part.id: part.physical_rows - part.deletion_file.num_deleted_rows
+            for part in self._message.fragments
+        }
+
     def data_files(self) -> Iterator[tuple[str, int]]:
         """Yield each data file, as a path in this table, with its fragment's id.
 

@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 
 from holdfast._clock import SystemClock
 from holdfast._ids import RandomIds
-from holdfast.commits._history import TableStatus, VersionInfo
+from holdfast.commits._history import VersionInfo
 from holdfast.edit import ChangeResult, Clause
 from holdfast.errors import InvalidInputError
 from holdfast.formats import temporary_path
@@ -47,7 +47,7 @@ from holdfast.spark._progress import Progress, Session, described, is_connect
 from holdfast.spark._types import check_writable
 from holdfast.table import CommitResult, Table, open_table
 from holdfast.txn import TxnLike
-from holdfast.upkeep import GRACE, VacuumResult
+from holdfast.upkeep import GRACE, Status, VacuumResult
 from holdfast.upkeep._compact_lsm import ROWS_AT_ONCE, CompactLsmResult
 
 _QUERY = "sql.streaming.queryId"
@@ -481,7 +481,7 @@ class SparkTable:
         """
         return self._table.history(limit)
 
-    def status(self) -> TableStatus:
+    def status(self) -> Status:
         """Return how the table is doing; see `Table.status`.
 
         Raises:

@@ -20,10 +20,13 @@ from holdfast.upkeep._rescue import Rescued, RescueResult, rescue
 from holdfast.upkeep._reset_log import ResetLogResult
 from holdfast.upkeep._schedule import Lease, Schedule, read_lease, take_lease
 from holdfast.upkeep._sstable_exam import SstableDamage, SstableWound
+from holdfast.upkeep._status import Alert, AlertKind, IndexStatus, ShardStatus, Status, Want
 from holdfast.upkeep._vacuum import GRACE, Leftover, LeftoverKind, VacuumResult, vacuum
 
 __all__ = [
     "GRACE",
+    "Alert",
+    "AlertKind",
     "Candidate",
     "CompactLsmResult",
     "Diagnosis",
@@ -31,6 +34,7 @@ __all__ = [
     "Finding",
     "FindingKind",
     "FlushLogResult",
+    "IndexStatus",
     "Lease",
     "Leftover",
     "LeftoverKind",
@@ -47,12 +51,15 @@ __all__ = [
     "Schedule",
     "Severity",
     "ShardMerge",
+    "ShardStatus",
     "SstableDamage",
     "SstableWound",
+    "Status",
     "Step",
     "StepKind",
     "StepState",
     "VacuumResult",
+    "Want",
     "doctor",
     "read_lease",
     "repair",

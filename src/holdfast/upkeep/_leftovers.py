@@ -8,7 +8,7 @@ versions are read last: a commit that lands in between is seen, and its files ar
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -19,21 +19,27 @@ from holdfast.arbiter import Arbiter
 from holdfast.commits._history import (
     Records,
     in_parallel,
+    in_windows,
     list_versions,
     read_version,
     records_of,
 )
 from holdfast.errors import CorruptError, HoldfastError, NotFoundError
 from holdfast.formats import is_path, older_files, read_config, shown_files, temporary_path
+from holdfast.formats._slim import Reference
 from holdfast.formats._transaction import is_transaction_path
 from holdfast.formats._vacuum_mark import NO_MARK, VacuumMark, read_mark
 from holdfast.storage import ObjectInfo, ObjectStore
 from holdfast.upkeep._branches import branch_manifests
 
 # Names of files in bytes of any format: what Lance calls its data files, and more.
+_WINDOW = 64  # so many manifests are read ahead of what is made of them
 _LENGTH_BYTES = 3  # the length before a name may look like letters of it
 _FILE_NAME = re.compile(rb"[A-Za-z0-9_-]{8,}\.[a-z]{2,6}")
 
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with how many objects were read, and how many there are."""
 
 Choose: TypeAlias = Callable[["Ground", Mapping[int, ObjectInfo]], set[int]]
 """Returns which of the versions that are there nobody keeps."""
@@ -60,6 +66,7 @@ class Ground:
         going: those; what only they show, nobody needs.
         under_way: the versions that commits under way were built on; the names of their
             deletion files begin with a fragment and that version.
+        progress: hears how many of how many versions were read.
     """
 
     store: ObjectStore
@@ -77,6 +84,8 @@ class Ground:
     named_by_commits: set[bytes] = field(default_factory=set)
     mark: VacuumMark = NO_MARK
     under_way: set[int] = field(default_factory=set)
+    progress: Progress = field(default=lambda _done, _total: None)
+    _known: Reference | None = None  # a manifest whose files are all noted
 
     @property
     def newest(self) -> int:
@@ -121,15 +130,28 @@ class Ground:
         # What was not going when the plan was made, does not go now: its files were kept.
         self.going = self.choose(self, listed) - self.versions
         fresh = {*listed, *decided} - self.versions - self.going
-        for version, body in in_parallel(self._manifest, sorted(fresh)):
-            if body is None and version == max(fresh) > self.newest:
+        if fresh:
+            self._read_manifests(sorted(fresh, reverse=True))
+
+    def _read_manifests(self, versions: Sequence[int]) -> None:
+        """Read versions, the newest first: older ones mostly show less of the same."""
+        highest, marks = self.newest, []
+        for number, (version, body, whole) in enumerate(
+            in_windows(self._manifest, versions, _WINDOW), 1
+        ):
+            if body is None and version == versions[0] > highest:
                 raise CorruptError("the newest version cannot be read", version=version)
-            if body is not None:
-                mark = read_mark(read_config(body))
-                if mark.number >= self.mark.number:  # a stock restore may have taken it back
-                    self.mark = mark
-                self.versions.add(version)
-                self._note_needed(body)
+            self.progress(number, len(versions))
+            if body is None:
+                continue
+            self._note_needed(body)
+            marks.append(read_mark(read_config(body)))
+            self.versions.add(version)
+            if whole and number % _WINDOW in {0, 1}:
+                self._known = Reference(body)  # all of it was noted a moment ago
+        for mark in reversed(marks):
+            if mark.number >= self.mark.number:  # a stock restore may have taken it back
+                self.mark = mark
 
     def keep_the_rest(self) -> None:
         """Let no more versions go, and read those that are there: what they show is needed.
@@ -140,9 +162,20 @@ class Ground:
         self.keep_versions_for = None
         self.look_again()
 
-    def _manifest(self, version: int) -> tuple[int, bytes | None]:
+    def _manifest(self, version: int) -> tuple[int, bytes | None, bool]:
+        """Return a version's manifest, if it pays without fragments that were noted before.
+
+        Returns:
+            The version, the bytes, and whether all fragments are in them.
+        """
         record = self.records.found.get(version) if self.records else None
-        return version, read_version(self.store, version, record)
+        body = read_version(self.store, version, record)
+        known = self._known
+        if known is None or body is None:
+            return version, body, True
+        small = known.without_known(body)
+        pays = 2 * len(small) < len(body)
+        return version, small if pays else body, not pays
 
     def note_commits_under_way(self) -> None:
         """Keep what young transactions speak of: their commits may be about to land."""

@@ -225,7 +225,7 @@ class Maintenance:
     def _log_reason(self, manifest: ShardManifest) -> str:
         log = Log(self._ground.store, self._ground.arbiter, manifest.shard_id)
         beyond = {n: info for n, info in log.listed().items() if n > manifest.replay_after}
-        oldest = next((info for n, info in beyond.items() if not _is_fence(log, n, info)), None)
+        oldest = next((info for n, info in beyond.items() if not is_fence(log, n, info)), None)
         if oldest is None:
             return ""
         size = sum(info.size for info in beyond.values())
@@ -353,7 +353,12 @@ class Maintenance:
         return timedelta(seconds=max(0.0, now - min(info.modified for info in objects)))
 
 
-def _is_fence(log: Log, position: int, info: ObjectInfo) -> bool:
+def is_fence(log: Log, position: int, info: ObjectInfo) -> bool:
+    """Tell whether a log entry has no rows; its size says so of most.
+
+    Raises:
+        HoldfastError: it cannot be read.
+    """
     if info.size > MAX_FENCE_BYTES:
         return False
     entry = log.read(position)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from holdfast.commits._history import (
     Records,
     in_parallel,
+    in_windows,
     list_versions,
     read_version,
     require_versions,
@@ -20,6 +21,7 @@ from holdfast.commits._history import (
 from holdfast.errors import CorruptError, InvalidInputError, NotFoundError
 from holdfast.formats import shown_files, version_name
 from holdfast.formats._log_entry import read_log_entry
+from holdfast.formats._slim import Reference
 from holdfast.formats._transaction import (
     Transaction,
     VersionFacts,
@@ -135,6 +137,7 @@ class _Surveyor:
         self._records = records
         self._progress = progress
         self._unreadable: list[str] = []
+        self._known: Reference | None = None
 
     def read(self, objects: Mapping[str, ObjectInfo], paths: list[str]) -> Survey:
         numbers = self._versions()
@@ -147,10 +150,13 @@ class _Surveyor:
         asked = {file for one in written for file in one.files}
         _, manifest = self._newest(numbers)
         asked -= {path for path, _ in VersionFacts(manifest).data_files()}
+        # None of the files that are asked for is in the newest version, so of the others only
+        # what differs from it matters.
+        self._known = Reference(manifest)
         traces: dict[int, Trace] = {}
         for _ in range(_LOOKS_AGAIN):
             missing = sorted(set(numbers) - set(traces), reverse=True)
-            for trace in in_parallel(lambda number: self._trace(number, asked), missing):
+            for trace in in_windows(lambda number: self._trace(number, asked), missing):
                 traces.update(trace)
                 self._progress(min(total, len(paths) + len(traces)), total)
             numbers = self._versions()
@@ -211,19 +217,22 @@ class _Surveyor:
         body = self._body(version)
         if body is None:
             return {}
+        record = self._records.found.get(version) if self._records else None
+        as_decided = None if record is None else record.matches(body)
+        if self._known is not None:
+            body = self._known.without_known(body)
         try:
             facts = VersionFacts(body)
         except CorruptError:
             self._unreadable.append(version_name(version).path)
             return {}
-        record = self._records.found.get(version) if self._records else None
         # A search in the bytes is quick, and most versions show none of these files.
         hit = any(path.rpartition("/")[2].encode() in body for path in asked)
         shows = {path: part for path, part in facts.data_files() if path in asked} if hit else {}
         trace = Trace(
             transaction=transaction_of(self._store, facts),
             token=facts.token,
-            as_decided=None if record is None else record.matches(body),
+            as_decided=as_decided,
             shows=shows,
             has_log=read_log_entry(body) is not None,
         )

@@ -179,8 +179,10 @@ class SqliteCommitStore(BaseStore):
         with self._use() as connection:
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
             (health,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            # Opened as a file that nobody changes, SQLite does not tell how it is written.
+            frozen = getattr(connection, "frozen", False)
         found = []
-        if mode != "wal":
+        if mode != "wal" and not frozen:
             found.append(f"journal_mode is {mode}, not wal: run `holdfast store init` on it")
         if health != "ok":
             found.append(f"the file is damaged: {health}")
