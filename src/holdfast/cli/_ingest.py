@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -15,9 +16,10 @@ from pyarrow import csv, ipc, json, parquet
 
 import holdfast
 from holdfast.cli._arguments import add_json, add_table, storage_options
-from holdfast.cli._output import Exit, print_result
+from holdfast.cli._output import Exit, is_quiet, print_result
+from holdfast.cli._sources import Counted
 from holdfast.cli._table import add_commit_store
-from holdfast.errors import InvalidInputError, NotFoundError
+from holdfast.errors import FencedError, InvalidInputError, NotFoundError
 from holdfast.formats._content import check_values
 from holdfast.shard import Shard, ShardWriter, ShardWriterConfig
 from holdfast.txn import AppTxn, parse_txn
@@ -71,6 +73,14 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "a second time",
     )
     parser.add_argument(
+        "--null",
+        metavar="WORD",
+        action="append",
+        default=[],
+        help="in CSV, a word without quotes that is null, such as NA; repeat for more. An empty "
+        "field without quotes is null always",
+    )
+    parser.add_argument(
         "--no-flush", action="store_true", help="leave the rows in the log; flush nothing"
     )
     add_commit_store(parser)
@@ -87,11 +97,19 @@ def run(arguments: argparse.Namespace) -> Exit:
     progress = Progress(_total_bytes(arguments.files))
     numbers = itertools.count()
     with closing(opened) as table, _writers(table, arguments) as writers:
-        for name, kind in sources:
-            for batch in _batches(name, kind, table.schema, rows):
-                writers.put(batch, _txn(arguments.txn, next(numbers)))
-                progress.add(int(batch.num_rows))
-            progress.file_done(name)
+        try:
+            for name, kind in sources:
+                source = Source(name, kind, progress.read, nulls=tuple(arguments.null))
+                for batch in _batches(source, table.schema, rows):
+                    writers.put(batch, _txn(arguments.txn, next(numbers)))
+                    progress.add(int(batch.num_rows))
+        except KeyboardInterrupt:
+            progress.end()
+            _tell_interrupted(arguments, progress.rows)
+            raise
+        except FencedError as error:
+            progress.end()
+            raise _owned_by_another(error, progress.rows) from error
     progress.end()
     shards = [
         {"shard": one.shard_id, "rows": one.stats().rows, "flushes": one.stats().flushes}
@@ -107,6 +125,24 @@ def run(arguments: argparse.Namespace) -> Exit:
         text += f"; {writers.repeated} were there under this txn"
     print_result(shown, text, as_json=arguments.json)
     return Exit.OK
+
+
+def _tell_interrupted(arguments: argparse.Namespace, rows: int) -> None:
+    again = f"run it again with --txn {arguments.txn}" if arguments.txn else "a txn makes it safe"
+    print(
+        f"holdfast: {rows} rows are durable; the rows of the put under way may be: {again} to "
+        "begin anew",
+        file=sys.stderr,
+    )
+
+
+def _owned_by_another(error: FencedError, rows: int) -> FencedError:
+    """Say whose the shard is now: to try again would only take it back."""
+    return FencedError(
+        "another process owns this shard now, and this one stopped: let one process write to a "
+        "shard, or give each rows of its own",
+        **{**error.details, "durable_rows": rows},
+    )
 
 
 def _batch_rows(arguments: argparse.Namespace) -> int:
@@ -183,24 +219,23 @@ class Progress:
         self._total = total
         self._read = 0
         self._said = 0
-        self._bar = sys.stderr.isatty()
+        self._bar = sys.stderr.isatty() and not is_quiet()
         self.rows = 0
+
+    def read(self, size: int) -> None:
+        """Count bytes that were read of a file."""
+        self._read += size
+        if self._bar:
+            self._draw()
 
     def add(self, rows: int) -> None:
         """Count rows that are durable."""
         self.rows += rows
         if self._bar:
             self._draw()
-        elif self.rows >= self._said + _STEP_ROWS:
+        elif self.rows >= self._said + _STEP_ROWS and not is_quiet():
             self._said = self.rows
             print(f"wrote {self.rows} rows", file=sys.stderr)
-
-    def file_done(self, name: str) -> None:
-        """Count a file that is read to its end."""
-        if name != "-":
-            self._read += Path(name).stat().st_size
-        if self._bar:
-            self._draw()
 
     def end(self) -> None:
         """Leave the line."""
@@ -232,15 +267,28 @@ def _total_bytes(names: list[str]) -> int | None:
     return None if "-" in names else sum(Path(name).stat().st_size for name in names)
 
 
-def _batches(name: str, kind: str, schema: pa.Schema, batch_rows: int) -> Iterator[pa.RecordBatch]:
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file, what it is, and who hears how far it is read."""
+
+    name: str
+    kind: str
+    tell: Callable[[int], None]
+    nulls: tuple[str, ...] = ()
+
+
+def _batches(source: Source, schema: pa.Schema, batch_rows: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file in the table's columns, so many at a time."""
+    name, kind = source.name, source.kind
     with ExitStack() as stack:
-        source: Any = sys.stdin.buffer if name == "-" else stack.enter_context(open(name, "rb"))  # noqa: PTH123
+        file: Any = sys.stdin.buffer if name == "-" else stack.enter_context(open(name, "rb"))  # noqa: PTH123
         try:
-            tables = (_fitted(one, schema, name) for one in _read(source, kind, schema, batch_rows))
+            tables = (_fitted(one, schema, name) for one in _read(file, source, schema, batch_rows))
             yield from _divided(tables, batch_rows)
-        except InvalidInputError:
-            raise
+        except InvalidInputError as error:
+            if "file" in error.details:
+                raise
+            raise InvalidInputError(error.message, file=name, **error.details) from error
         except _BROKEN as error:
             raise InvalidInputError(
                 f"the file cannot be read as {kind}: {error}"[:300], file=name
@@ -264,22 +312,34 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
     return batch
 
 
-def _read(source: IO[bytes], kind: str, schema: pa.Schema, batch_rows: int) -> Iterator[pa.Table]:
-    if kind == "arrow":
-        yield from _read_arrow(source)
-    elif kind == "parquet":
-        whole: Any = source if source.seekable() else pa.BufferReader(source.read())
+def _read(
+    file: IO[bytes], source: Source, schema: pa.Schema, batch_rows: int
+) -> Iterator[pa.Table]:
+    if source.kind == "arrow":
+        yield from _read_arrow(file)
+    elif source.kind == "parquet":
+        whole: Any = file if file.seekable() else pa.BufferReader(file.read())
         for batch in parquet.ParquetFile(whole).iter_batches(batch_size=batch_rows):
             yield pa.Table.from_batches([batch])
-    elif kind == "csv":
-        types = {one.name: one.type for one in schema}
-        options = csv.ConvertOptions(column_types=types, strings_can_be_null=True)
-        for batch in csv.open_csv(source, convert_options=options):
+    elif source.kind == "csv":
+        counted: Any = Counted(file, source.tell, quoted=True)
+        for batch in csv.open_csv(
+            counted,
+            parse_options=csv.ParseOptions(newlines_in_values=True),
+            convert_options=csv.ConvertOptions(
+                column_types={one.name: one.type for one in schema},
+                strings_can_be_null=True,
+                # What is null is said, never guessed: NA and NULL are words like others.
+                null_values=["", *source.nulls],
+                quoted_strings_can_be_null=False,
+            ),
+        ):
             yield pa.Table.from_batches([batch])
     else:
-        lines = pa.BufferReader(source.read())
+        lines: Any = Counted(file, source.tell)
         parsing = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
-        yield json.read_json(lines, parse_options=parsing)
+        for batch in json.open_json(lines, parse_options=parsing):
+            yield pa.Table.from_batches([batch])
 
 
 def _read_arrow(source: IO[bytes]) -> Iterator[pa.Table]:

@@ -1,4 +1,8 @@
-"""The parser of the command line, and the one place where errors become exit codes."""
+"""The parser of the command line, and the one place where errors become exit codes.
+
+Only the module of the command that is asked for is loaded: most load Lance, which takes a second.
+So the list of commands with their one line of help stands here; a test compares it.
+"""
 
 from __future__ import annotations
 
@@ -12,40 +16,54 @@ from pathlib import Path
 
 from holdfast._version import __version__
 from holdfast.cli._arguments import Parser
+from holdfast.cli._logging import add_logging, start_logging
 from holdfast.cli._output import MEANINGS, Exit, print_error
 from holdfast.errors import HoldfastError
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it."""
 
-# Which module has which commands. Most load Lance, which takes a second: only what is asked for.
-_COMMANDS = {
-    "_status": ("status",),
-    "_create": ("create", "tables"),
-    "_table": ("history", "adopt", "release"),
-    "_ingest": ("ingest",),
-    "_upkeep": ("doctor", "rescue"),
-    "_repair": ("repair",),
-    "_vacuum": ("vacuum",),
-    "_maintain": ("maintain",),
-    "_index": ("index",),
-    "_probe": ("probe",),
-    "_store": ("store",),
-    "_pin": ("pin",),
-    "_shard": ("shard",),
-    "_spark_jar": ("spark-jar",),
-    "_wal": ("wal",),
-    "_serve": ("serve",),
+# Which module has which command, and what it does.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "create": ("_create", "create an empty table"),
+    "tables": ("_create", "list the tables below a root"),
+    "ingest": ("_ingest", "write rows from files into a table's shards"),
+    "status": ("_status", "show how a table is doing"),
+    "history": ("_table", "show a table's versions, newest first"),
+    "doctor": ("_upkeep", "find what is wrong with a table, and appends that were lost"),
+    "repair": (
+        "_repair",
+        "put right what is damaged: pin, address, commit store, objects, records, logs",
+    ),
+    "rescue": ("_upkeep", "bring back appends that stock writers lost"),
+    "maintain": ("_maintain", "flush, merge, compact, refresh indexes; with --confirm, vacuum"),
+    "vacuum": ("_vacuum", "show what nobody needs in a table; with --confirm, delete it"),
+    "index": ("_index", "build, list and search full-text indexes"),
+    "shard": ("_shard", "look at a table's shards"),
+    "wal": ("_wal", "look into a shard's log"),
+    "adopt": ("_table", "tie an existing Lance table to an arbiter"),
+    "release": ("_table", "give a plain Lance table back"),
+    "pin": ("_pin", "show what a table is tied to; let it be opened under a new address"),
+    "store": ("_store", "commit stores: set one up, check one, change a table's"),
+    "probe": ("_probe", "find out whether a store enforces put-if-absent"),
+    "serve": ("_serve", "let Lance clients commit, and anything send rows, over HTTP"),
+    "spark-jar": ("_spark_jar", "print the path of the jar for Spark's class path"),
+    "completion": ("_completion", "print the completion script of a shell"),
 }
 
-_EPILOG = "exit codes:\n" + "\n".join(f"  {code.value:>2}  {MEANINGS[code]}" for code in Exit)
+_EPILOG = (
+    "`holdfast help COMMAND` tells more of a command.\n\nexit codes:\n"
+    + "\n".join(f"  {code.value:>3}  {MEANINGS[code]}" for code in Exit)
+    + f"\n  {INTERRUPTED:>3}  interrupted by Ctrl-C"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
         try:
-            return _run(_parser(sys.argv[1:] if argv is None else argv).parse_args(argv))
+            return _run(make_parser(words).parse_args(_asking_for_help(words)))
         finally:
             if sys.stdout is not None:  # it is when started with stdout closed
                 sys.stdout.flush()
@@ -58,8 +76,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
+def _asking_for_help(words: list[str]) -> list[str]:
+    """Turn `help COMMAND ...` into `COMMAND ... --help`."""
+    if words[:1] != ["help"]:
+        return words
+    return [*words[1:], "--help"]
+
+
 def _run(arguments: argparse.Namespace) -> int:
     try:
+        start_logging(arguments)
         return int(arguments.run(arguments))
     except HoldfastError as error:
         return int(print_error(error, as_json=arguments.json))
@@ -73,7 +99,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return int(print_error(defect, as_json=arguments.json))
 
 
-def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+def make_parser(words: Sequence[str], *, whole: bool = False) -> argparse.ArgumentParser:
+    """Return the parser: of the command that is asked for, or of all of them if `whole`."""
     parser: argparse.ArgumentParser = Parser(
         prog="holdfast",
         description="Safe concurrent writes to Lance tables, on any object store.",
@@ -82,13 +109,14 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
+    add_logging(parser)
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in _modules(argv):
+    asked = [word for word in words if word in COMMANDS][:1]
+    wanted = {module for module, _ in COMMANDS.values()} if whole else set()
+    wanted |= {COMMANDS[name][0] for name in asked}
+    for module in sorted(wanted):
         importlib.import_module(f"holdfast.cli.{module}").add(verbs)
+    if not wanted:
+        for name, (_, text) in COMMANDS.items():
+            verbs.add_parser(name, help=text, allow_abbrev=False)
     return parser
-
-
-def _modules(argv: Sequence[str]) -> Sequence[str]:
-    """Return the modules to load: of the command that is asked for, or else of all."""
-    asked = next((word for word in argv if not word.startswith("-")), None)
-    return [name for name, verbs in _COMMANDS.items() if asked in verbs] or list(_COMMANDS)

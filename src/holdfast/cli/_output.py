@@ -22,6 +22,7 @@ class Exit(IntEnum):
     UNKNOWN = 6
     UNSAFE = 7
     OPERATOR = 8
+    OWNED = 9
     INTERNAL = 70
 
 
@@ -35,6 +36,7 @@ MEANINGS: Mapping[Exit, str] = {
     Exit.UNKNOWN: "the outcome could not be learnt: repeat with the same transaction id",
     Exit.UNSAFE: "refused, because the store cannot decide: use a commit store",
     Exit.OPERATOR: "table and commit store disagree: an operator must look",
+    Exit.OWNED: "another process owns the shard: stop one of the two",
     Exit.INTERNAL: "a defect in Holdfast: please report it",
 }
 
@@ -47,12 +49,12 @@ _EXITS: Mapping[ErrorKind, Exit] = {
     ErrorKind.COMMIT_UNKNOWN: Exit.UNKNOWN,
     ErrorKind.CONFLICT: Exit.UNAVAILABLE,
     ErrorKind.CORRUPT: Exit.OPERATOR,
-    ErrorKind.FENCED: Exit.UNAVAILABLE,
+    ErrorKind.FENCED: Exit.OWNED,
     ErrorKind.FOREIGN_VERSION: Exit.OPERATOR,
     ErrorKind.INTERNAL: Exit.INTERNAL,
     ErrorKind.INVALID_INPUT: Exit.USAGE,
     ErrorKind.LOG_LOST: Exit.OPERATOR,
-    ErrorKind.LOG_WAITS: Exit.UNAVAILABLE,
+    ErrorKind.LOG_WAITS: Exit.USAGE,
     ErrorKind.MISSING_EXTRA: Exit.USAGE,
     ErrorKind.NOT_FOUND: Exit.NOT_FOUND,
     ErrorKind.PERMISSION_DENIED: Exit.PERMISSION,
@@ -68,6 +70,19 @@ _EXITS: Mapping[ErrorKind, Exit] = {
     ErrorKind.UPGRADE: Exit.USAGE,
     ErrorKind.WAL_GAP: Exit.OPERATOR,
 }
+
+
+_quiet: list[bool] = []
+
+
+def set_quiet(*, quiet: bool) -> None:
+    """Say whether this run shows progress and warnings."""
+    _quiet[:] = [quiet]
+
+
+def is_quiet() -> bool:
+    """Tell whether this run shows neither progress nor warnings."""
+    return bool(_quiet and _quiet[0])
 
 
 def print_result(result: Mapping[str, object], text: str, *, as_json: bool) -> None:

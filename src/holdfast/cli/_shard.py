@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
 from holdfast.cli._table import add_commit_store
-from holdfast.cli._wal import add_shard, opened
+from holdfast.cli._wal import add_shard, opened, shard_id_of
 from holdfast.errors import NotFoundError
 from holdfast.formats._shard_manifest import ShardManifest
 from holdfast.wal import ShardManifests, WalTailer, list_shards
@@ -105,9 +105,10 @@ def _stats(manifest: ShardManifest, tailer: WalTailer) -> dict[str, object]:
 def run_show(arguments: argparse.Namespace) -> Exit:
     """Show one shard."""
     store, arbiter = opened(arguments)
-    manifest = ShardManifests(store, arbiter, arguments.shard).latest()
+    shard_id = shard_id_of(arguments, store)
+    manifest = ShardManifests(store, arbiter, shard_id).latest()
     if manifest is None:
-        raise NotFoundError("there is no such shard", shard_id=arguments.shard)
+        raise NotFoundError("there is no such shard", shard_id=shard_id)
     tables = [
         f"  generation {table.generation}  {table.path}  {table.physical_rows} rows"
         for table in manifest.sstables

@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 
 from holdfast.cli._arguments import add_json, add_table, storage_options
-from holdfast.cli._output import Exit, print_result
+from holdfast.cli._output import Exit, is_quiet, print_result
 from holdfast.cli._roots import add_all, run_for_all
 from holdfast.cli._table import add_commit_store
 from holdfast.options import StorageOptions
@@ -108,7 +108,7 @@ class Progress:
 
     def __call__(self, done: int, total: int) -> None:
         """Say how far it is, now and then."""
-        if total < _QUIET_OBJECTS or done < self._said + _STEP:
+        if is_quiet() or total < _QUIET_OBJECTS or done < self._said + _STEP:
             return
         self._said = done
         if sys.stderr.isatty():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import asdict
 from datetime import timedelta
 
@@ -11,9 +12,11 @@ from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
 from holdfast.cli._table import add_commit_store
 from holdfast.errors import NotFoundError
+from holdfast.formats import check_shard_id
 from holdfast.formats._entry import Entry
+from holdfast.formats._sharding import shard_id_of_bucket, shard_id_unsharded
 from holdfast.storage import ObjectStore, open_store
-from holdfast.wal import Repair, WalTailer, repair_log
+from holdfast.wal import Repair, WalTailer, list_shards, repair_log
 
 
 def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -30,7 +33,9 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def add_shard(parser: argparse.ArgumentParser) -> None:
     """Add a table, a shard and what every command takes."""
     add_table(parser)
-    parser.add_argument("shard", metavar="SHARD", help="a shard id; see `holdfast shard ls`")
+    parser.add_argument(
+        "shard", metavar="SHARD", help="unsharded, bucket-N or a shard id; see `holdfast shard ls`"
+    )
     add_commit_store(parser)
     add_json(parser)
 
@@ -42,8 +47,30 @@ def opened(arguments: argparse.Namespace, *, writes: bool = False) -> tuple[Obje
     return open_store(arguments.uri, options), arbiter if writes else for_reading(arbiter)
 
 
+def shard_id_of(arguments: argparse.Namespace, store: ObjectStore) -> str:
+    """Return the id of the shard that is meant: by its id, `unsharded` or `bucket-3`.
+
+    Raises:
+        InvalidInputError: it is none of these.
+        NotFoundError: there is no such shard.
+    """
+    word = str(arguments.shard)
+    if word == "unsharded":
+        shard_id = shard_id_unsharded()
+    elif match := re.fullmatch("bucket-([0-9]{1,4})", word):
+        shard_id = shard_id_of_bucket(int(match[1]))
+    else:
+        shard_id = check_shard_id(word)
+    if shard_id not in list_shards(store):
+        raise NotFoundError(
+            "there is no such shard; `holdfast shard ls` lists them", shard=word, shard_id=shard_id
+        )
+    return shard_id
+
+
 def _tailer(arguments: argparse.Namespace) -> WalTailer:
-    return WalTailer(*opened(arguments), arguments.shard)
+    store, arbiter = opened(arguments)
+    return WalTailer(store, arbiter, shard_id_of(arguments, store))
 
 
 def _add_ls(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -122,8 +149,9 @@ def _add_reset(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run_ls(arguments: argparse.Namespace) -> Exit:
     """List a log."""
-    entries = list(_tailer(arguments).entries(arguments.after, fences=True))
-    shown = {"shard": arguments.shard, "entries": [_entry(entry) for entry in entries]}
+    tailer = _tailer(arguments)
+    entries = list(tailer.entries(arguments.after, fences=True))
+    shown = {"shard": tailer.shard_id, "entries": [_entry(entry) for entry in entries]}
     text = "\n".join(_line(entry) for entry in entries) or "no entries"
     print_result(shown, text, as_json=arguments.json)
     return Exit.OK
@@ -151,7 +179,8 @@ def run_tail(arguments: argparse.Namespace) -> Exit:
 def run_repair(arguments: argparse.Namespace) -> Exit:
     """Plan or do a repair."""
     store, arbiter = opened(arguments, writes=arguments.confirm)
-    done = repair_log(store, arbiter, arguments.shard, confirm=arguments.confirm)
+    shard_id = shard_id_of(arguments, store)
+    done = repair_log(store, arbiter, shard_id, confirm=arguments.confirm)
     print_result(asdict(done), _repair_text(done), as_json=arguments.json)
     return Exit.UNFIT if done.wounds and not done.confirmed else Exit.OK
 

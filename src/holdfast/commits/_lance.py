@@ -67,7 +67,12 @@ _MEANINGS: tuple[tuple[str, type[HoldfastError], str], ...] = (
         "a file of the table is damaged: see `holdfast doctor`",
     ),
     (
-        r"lanceerror\(io\)|generic \w+ error|no space left|os error",
+        r"no space left|disk quota exceeded|disk is full",
+        UnavailableError,
+        "the disk is full: make room, then do it again",
+    ),
+    (
+        r"lanceerror\(io\)|generic \w+ error|os error",
         UnavailableError,
         "a store gave no usable answer",
     ),

@@ -42,6 +42,7 @@ from holdfast.storage._handle import Handle
 from holdfast.storage._port import NotDurableError, ObjectInfo, check_range
 
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 _ABSENT = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR}
 _MISPLACED = {errno.EISDIR, errno.ENOTDIR}
 _WRITES = {"write", "create"}
@@ -391,4 +392,8 @@ def _meaning(action: str, path: str, error: OSError) -> HoldfastError:
     reason = error.strerror or type(error).__name__
     if error.errno in _REFUSED:
         return PermissionDeniedError(f"cannot {action}: {reason}", path=path)
+    if error.errno in _FULL:
+        return UnavailableError(
+            f"cannot {action}: the disk is full ({reason}): make room, then do it again", path=path
+        )
     return UnavailableError(f"cannot {action}: {reason}", path=path)

@@ -405,6 +405,12 @@ class SqliteCommitStore(BaseStore):
                 store=self.url,
                 reason=reason,
             )
+        if code == sqlite3.SQLITE_FULL:
+            return UnavailableError(
+                "the disk of the commit store's file is full: make room, then do it again",
+                store=self.url,
+                reason=reason,
+            )
         return UnavailableError("SQLite gave no usable answer", store=self.url, reason=reason)
 
 

@@ -1,0 +1,269 @@
+"""The command line itself: what loads, help, completion, logging, names of shards, input."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import holdfast
+from holdfast.cli import main
+from holdfast.cli._main import COMMANDS, make_parser
+from holdfast.shard import Sharding
+
+pytestmark = pytest.mark.requirement("C6", "O2")
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
+SCRIPT = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from holdfast.cli import main; sys.exit(main(sys.argv[1:]))"
+)
+
+
+@pytest.fixture
+def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("HOLDFAST_COMMIT_STORE_URL", raising=False)
+    table = holdfast.create_table(tmp_path / "t.lance", SCHEMA, primary_key=["id"])
+    table.close()
+    return str(tmp_path / "t.lance")
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any, str]:
+    code = main([*words, "--json"])
+    out, err = capsys.readouterr()
+    return code, json.loads(out), err
+
+
+def whole_parser() -> argparse._SubParsersAction[argparse.ArgumentParser]:
+    parser = make_parser([], whole=True)
+    return next(one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
+
+
+def test_the_list_of_commands_is_what_the_modules_have() -> None:
+    found = {one.dest: one.help for one in whole_parser()._choices_actions}
+    assert found == {name: text for name, (_, text) in COMMANDS.items()}
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["store", "--help"]])
+def test_little_is_loaded_for_little(words: list[str]) -> None:
+    program = (
+        "import sys\nfrom holdfast.cli import main\n"
+        f"try: main({words!r})\nexcept SystemExit: pass\n"
+        "assert not {'lance', 'pyarrow', 'numpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=240, capture_output=True)
+
+
+def test_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["help", "vacuum"], ["help", "wal", "ls"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 0
+        assert " ".join(["usage: holdfast", *words[1:]]) in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        main(["help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(f"    {name}" in shown for name in COMMANDS)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(capsys: pytest.CaptureFixture[str], shell: str) -> None:
+    code, shown, _ = run(capsys, "completion", shell)
+    assert code == 0
+    script = shown["script"]
+    assert "vacuum" in script
+    program = shutil.which(shell)
+    if program is None:
+        return
+    subprocess.run([program, "-n"], input=script, text=True, check=True, timeout=60)
+
+
+def complete(script: str, *words: str) -> set[str]:
+    line = " ".join(f"'{word}'" for word in words)
+    asked = f'COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _holdfast; echo "${{COMPREPLY[*]}}"'
+    done = subprocess.run(
+        ["bash", "-c", f"{script}\n{asked}"], capture_output=True, text=True, check=True, timeout=60
+    )
+    return set(done.stdout.split())
+
+
+def test_bash_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    script = run(capsys, "completion", "bash")[1]["script"]
+    assert complete(script, "holdfast", "va") == {"vacuum"}
+    assert complete(script, "holdfast", "wal", "re") == {"repair", "reset"}
+    assert "--commit-store" in complete(script, "holdfast", "status", "x", "--co")
+    assert "--position" not in complete(script, "holdfast", "status", "x", "--")
+    (tmp_path / "events.lance").mkdir()
+    here = str(tmp_path / "ev")
+    assert complete(script, "holdfast", "status", here) == {str(tmp_path / "events.lance")}
+
+
+def test_events_are_told_only_when_asked_for(uri: str) -> None:
+    rows = '{"id": 1, "text": "a"}\n'
+
+    def ingest(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", *words, "ingest", uri, "-", "--format", "jsonl"],
+            input=rows,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=240,
+        )
+        return done.stderr
+
+    assert ingest() == ""
+    assert "claimed" in ingest("-v")
+    lines = [json.loads(line) for line in ingest("-v", "--log-format", "json").splitlines()]
+    assert any("claimed" in line["message"] for line in lines)
+    assert {line["level"] for line in lines} <= {"info", "warning"}
+
+
+def test_shards_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    uri = str(tmp_path / "b.lance")
+    table = holdfast.create_table(uri, SCHEMA, primary_key=["id"])
+    table.prepare_writers(sharding=Sharding.bucket("id", 4))
+    shard, rows = next(iter(table.router().split(pa.table({"id": [1], "text": ["a"]}))))
+    with table.claim_writer(shard) as writer:
+        writer.put(rows)
+    number = next(n for n in range(4) if run(capsys, "shard", "show", uri, f"bucket-{n}")[0] == 0)
+    for words in (["wal", "ls"], ["shard", "show"], ["wal", "repair"]):
+        code, shown, _ = run(capsys, *words, uri, f"bucket-{number}")
+        assert code == 0
+        assert shown.get("shard", shown.get("shard_id")) == shard.shard_id
+        assert run(capsys, *words, uri, shard.shard_id)[0] == 0
+        for unknown in ("unsharded", "bucket-9", "11111111-2222-4333-8444-555555555555"):
+            assert run(capsys, *words, uri, unknown)[0] == 3, unknown
+        assert run(capsys, *words, uri, "nonsense")[0] == 2
+    assert run(capsys, "ingest", uri, "-", "--format", "csv", "--shard", "unsharded")[0] == 2
+
+
+def ingest_csv(
+    capsys: pytest.CaptureFixture[str], uri: str, folder: Path, text: str, *words: str
+) -> tuple[int, Any, str]:
+    file = folder / "rows.csv"
+    file.write_text(text)
+    return run(capsys, "ingest", uri, str(file), *words)
+
+
+def test_only_an_empty_field_without_quotes_is_null(
+    uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = 'id,text\n1,NA\n2,""\n3,\n4,"null"\n5,NULL\n6,"two\nlines"\n7,"a ""word"""\n'
+    assert ingest_csv(capsys, uri, tmp_path, text)[0] == 0
+    table = holdfast.open_table(uri)
+    found = {row["id"]: row["text"] for row in table.to_table().to_pylist()}
+    assert found == {
+        1: "NA",
+        2: "",
+        3: None,
+        4: "null",
+        5: "NULL",
+        6: "two\nlines",
+        7: 'a "word"',
+    }
+    assert ingest_csv(capsys, uri, tmp_path, text, "--null", "NA", "--null", "NULL")[0] == 0
+    found = {row["id"]: row["text"] for row in table.to_table().to_pylist()}
+    assert (found[1], found[5], found[4]) == (None, None, "null")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('id,text\n1,a\n2,"b\n3,c\n4,d\n', "quote is never closed"),
+        ("id,text\n1,a\n2\n", "Expected 2 columns"),
+        ("id,text\n1,a,b\n", "Expected 2 columns"),
+        ("id,text\nx,a\n", "cannot be read as csv"),
+        ("id,other\n1,a\n", "columns that the table has not"),
+    ],
+)
+def test_malformed_csv_is_an_error(
+    uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, says: str
+) -> None:
+    code, shown, err = ingest_csv(capsys, uri, tmp_path, text)
+    assert code == 2
+    assert says in shown["error"]["message"]
+    assert "rows.csv" in err
+    assert holdfast.open_table(uri).count() == 0
+
+
+def test_a_long_quoted_text_is_no_error(
+    uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also across the blocks in which the file is read."""
+    long = "\n".join(f'line {n} with ""quotes""' for n in range(10_000))
+    text = f'id,text\n1,"{long}"\n2,b\n'
+    assert ingest_csv(capsys, uri, tmp_path, text)[0] == 0
+    found = {row["id"]: row["text"] for row in holdfast.open_table(uri).to_table().to_pylist()}
+    assert found == {1: long.replace('""', '"'), 2: "b"}
+
+
+def test_json_lines_are_streamed(uri: str) -> None:
+    """The first rows are in the log before the last line was sent."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, "ingest", uri, "-", "--format", "jsonl"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stderr is not None
+    sent = 0
+    pipe = io.BufferedWriter(process.stdin.raw)  # type: ignore[attr-defined]
+    while sent < 400_000:
+        block = "".join(
+            f'{{"id": {n}, "text": "{"x" * 20}"}}\n' for n in range(sent, sent + 10_000)
+        )
+        pipe.write(block.encode())
+        sent += 10_000
+    pipe.flush()
+    first = process.stderr.readline().decode()  # before the end of its input
+    assert first.startswith("wrote ")
+    process.send_signal(signal.SIGINT)
+    pipe.detach()
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 130, err
+    assert b"Traceback" not in err
+    durable = int(err.decode().split(" rows are durable")[0].rsplit(" ", 1)[1])
+    found = holdfast.open_table(uri).count()
+    assert 0 < durable <= found <= sent
+
+
+def test_the_loser_of_a_shard_is_told(uri: str) -> None:
+    command = [sys.executable, "-c", SCRIPT, "ingest", uri, "-", "--format", "jsonl"]
+    first = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert first.stdin is not None
+    assert first.stderr is not None
+    block = "".join(f'{{"id": {n}, "text": "x"}}\n' for n in range(150_000))
+    first.stdin.write(block)
+    first.stdin.flush()
+    assert first.stderr.readline().startswith("wrote ")  # it owns the shard
+    second = subprocess.run(
+        command,
+        input='{"id": 1, "text": "y"}\n',
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert second.returncode == 0, second.stderr
+    first.stdin.write(block)
+    _, err = first.communicate(timeout=240)
+    assert first.returncode == 9, err
+    assert "another process owns this shard" in err
+    assert "durable_rows=" in err
