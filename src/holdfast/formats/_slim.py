@@ -12,9 +12,11 @@ the reference has seen every fragment.
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_right
 from collections.abc import Iterator
 
+from holdfast.errors import CorruptError
 from holdfast.formats._protobuf import FOOTER, LENGTH, main_section
 
 _FRAGMENT_TAG = 0x12  # field 2 of Lance's Manifest, length-delimited
@@ -25,14 +27,16 @@ _MORE = 0x80
 class Reference:
     """The fragments of one manifest, to be left out of others.
 
-    Raises:
-        CorruptError: these bytes are no Lance file.
+    One that cannot be read knows no fragments.
     """
 
     def __init__(self, manifest: bytes) -> None:
-        start = main_section(manifest)
-        first = _first_fragment(manifest, start)
-        self._ends = list(_ends(manifest, first)) if first is not None else []
+        first, self._ends = None, list[int]()
+        try:
+            first = _first_fragment(manifest, main_section(manifest))
+            self._ends = list(_ends(manifest, first)) if first is not None else []
+        except (CorruptError, ValueError, IndexError, struct.error):
+            self._ends = []
         size = self._ends[-1] if self._ends else 0
         self._run = b"" if first is None else manifest[first : first + size]
 
@@ -49,8 +53,8 @@ class Reference:
         try:
             start = main_section(manifest)
             first = _first_fragment(manifest, start)
-        except (ValueError, IndexError):
-            return manifest
+        except (CorruptError, ValueError, IndexError, struct.error):
+            return manifest  # whoever reads it finds out
         if first is None or not self._ends:
             return manifest
         (length,) = LENGTH.unpack_from(manifest, start)

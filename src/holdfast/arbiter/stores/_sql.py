@@ -79,6 +79,12 @@ class Statements:
         WHERE series = %(series)s AND number <= %(through)s"""
 
 
+_WITHOUT_ONE = (
+    ". The URL has no password: put one with credentials into HOLDFAST_COMMIT_STORE_URL, or give "
+    "it with --commit-store env:NAME"
+)
+
+
 class SqlCommitStore(BaseStore):
     """A commit store in tables of a SQL database."""
 
@@ -349,7 +355,8 @@ class SqlCommitStore(BaseStore):
         message = {
             NotFoundError: "no commit store there; create the database if it is missing, then "
             f"run `holdfast store init {self.url}`",
-            PermissionDeniedError: "the database refused: check user, password and rights",
+            PermissionDeniedError: "the database refused: check user, password and rights"
+            + ("" if self._password else _WITHOUT_ONE),
         }.get(meaning, "the database gave no usable answer")
         return meaning(message, store=self.url, reason=reason)
 

@@ -361,6 +361,11 @@ class RedisCommitStore(BaseStore):
         words = ("NOAUTH", "WRONGPASS", "user executing the script")
         if isinstance(exc, refused) or any(word in str(exc) for word in words):
             message = "Redis refused: check user, password and rights"
+            if not self._password:
+                message += (
+                    ". The URL has no password: put one with credentials into "
+                    "HOLDFAST_COMMIT_STORE_URL, or give it with --commit-store env:NAME"
+                )
             return PermissionDeniedError(message, store=self.url, reason=reason)
         if isinstance(exc, failures.MovedError | failures.AskError):
             message = "this is a Redis cluster; a commit store needs a single server"
