@@ -170,13 +170,12 @@ def test_what_is_not_there_is_said(
 
 
 def test_progress_is_a_bar_at_a_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "a").write_text("x" * 10)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     bar = Progress(20)
     bar.add(5)
-    bar.file_done(str(tmp_path / "a"))
+    bar.read(10)
     bar.end()
     assert capsys.readouterr().err == (f"\r[{'.' * 30}] 5 rows\r[{'#' * 15}{'.' * 15}] 5 rows\n")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
