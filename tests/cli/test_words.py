@@ -7,15 +7,19 @@ import io
 import json
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 
 import holdfast
+from holdfast.arbiter import connect_commit_store
 from holdfast.cli import main
 from holdfast.cli._main import COMMANDS, make_parser
 from holdfast.shard import Sharding
@@ -267,3 +271,92 @@ def test_the_loser_of_a_shard_is_told(uri: str) -> None:
     assert first.returncode == 9, err
     assert "another process owns this shard" in err
     assert "durable_rows=" in err
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """Yield a port on which connections are taken, and nothing is ever said."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(64)
+        yield int(server.getsockname()[1])
+
+
+def test_a_silent_object_store_is_told(
+    capsys: pytest.CaptureFixture[str], silent_port: int
+) -> None:
+    options = {
+        "aws_endpoint": f"http://127.0.0.1:{silent_port}",
+        "aws_allow_http": "true",
+        "aws_access_key_id": "x",
+        "aws_secret_access_key": "y",
+        "aws_region": "us-east-1",
+    }
+    pairs = [word for k, v in options.items() for word in ("-o", f"{k}={v}")]
+    for verb in ("status", "doctor", "repair", "vacuum", "history"):
+        code = main(["--timeout", "0.5", verb, "s3://bucket/t.lance", *pairs, "--json"])
+        out, err = capsys.readouterr()
+        assert code == 5
+        assert "no answer within 0.5 seconds" in json.loads(out)["error"]["message"]
+        assert "s3://bucket/t.lance" in err
+
+
+def test_a_silent_commit_store_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    silent_port: int,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    store: Any = connect_commit_store(f"sqlite:///{tmp_path}/c.db")
+    store.set_up()
+    store.close()
+    uri = tmp_path / "t.lance"
+    holdfast.create_table(uri, SCHEMA, commit_store=f"sqlite:///{tmp_path}/c.db").close()
+    url = f"postgresql://me:secret-word@127.0.0.1:{silent_port}/db"
+    monkeypatch.setenv("HOLDFAST_COMMIT_STORE_URL", url)
+    code = main(["--timeout", "0.5", "status", str(uri), "--json"])
+    out, err = capsys.readouterr()
+    assert (code, json.loads(out)["error"]["details"]["place"]) == (
+        5,
+        f"postgresql://127.0.0.1:{silent_port}/db",
+    )
+    assert "secret-word" not in out + err
+
+
+def test_plans_refuse_what_confirm_would_refuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], uri: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    none = f"sqlite:///{tmp_path}/none.db"
+    recorded = str(tmp_path / "r.lance")
+    holdfast.create_table(recorded, SCHEMA, commit_store="sqlite").close()
+    plain = str(tmp_path / "p.lance")
+    lance.write_dataset(pa.table({"id": [1]}), plain)
+    cases = [
+        ["pin", uri, "--copied"],
+        ["pin", uri, "--moved"],
+        ["adopt", plain, "--commit-store", none],
+        ["adopt", uri, "--commit-store", "sqlite"],
+        ["adopt", recorded, "--commit-store", none],
+        ["adopt", plain, "--accept", "7"],
+        ["release", plain],
+        ["rescue", plain, "--all"],
+        ["repair", recorded, "--new-commit-store", none],
+        ["repair", uri, "--new-commit-store", none],
+        ["repair", uri, "--moved"],
+        ["vacuum", uri, "--older-than", "1m"],
+        ["vacuum", uri, "--keep-versions-for", "1d"],
+        ["store", "move", uri, "--to", none],
+    ]
+    for words in cases:
+        planned, confirmed = run(capsys, *words), run(capsys, *words, "--confirm")
+        assert planned[0] not in {0, 1}, words
+        assert planned[0] == confirmed[0], words
+        assert planned[1]["error"]["kind"] == confirmed[1]["error"]["kind"], words
+    Path(recorded, "_holdfast/commits.db").unlink()
+    planned, confirmed = (
+        run(capsys, "release", recorded),
+        run(capsys, "release", recorded, "--confirm"),
+    )
+    assert planned[0] == confirmed[0] == 3

@@ -20,13 +20,14 @@ from typing import Literal
 from holdfast._ids import RandomIds
 from holdfast.arbiter._accept import accept_everything
 from holdfast.arbiter._addresses import keep_address
+from holdfast.arbiter._commit_store import CommitStore
 from holdfast.arbiter._open import connect_pinned
 from holdfast.arbiter._pinning import check_identity, keep_place
 from holdfast.arbiter._place import read_pin
 from holdfast.arbiter._recorded import RecordedDecisions
 from holdfast.errors import InvalidInputError, NotFoundError
-from holdfast.formats import PIN_PATH, ArbiterKind, encode_pin
-from holdfast.storage import open_store
+from holdfast.formats import PIN_PATH, ArbiterKind, Pin, encode_pin
+from holdfast.storage import ObjectStore, open_store
 
 Repin = Literal["alias", "moved", "copied"]
 
@@ -51,13 +52,7 @@ def repin(
         UnavailableError, PermissionDeniedError: a store did not do its part; call again.
     """
     store = open_store(url, options)
-    pin = read_pin(store)
-    if pin is None:
-        raise NotFoundError("no Holdfast table is here", location=store.location)
-    if pin.arbiter is not ArbiterKind.COMMIT_STORE:
-        raise InvalidInputError("this table decides by its object store: it may be moved freely")
-    connected = connect_pinned(pin, url, store, commit_store)
-    check_identity(pin, connected)
+    pin, connected = _connect(store, url, commit_store)
     if how == "copied":
         pin = replace(pin, location=store.location, table_id=RandomIds().token())
         accept_everything(store, RecordedDecisions(store, connected, pin))
@@ -69,3 +64,31 @@ def repin(
     keep_address(store, connected, pin, alone=how != "alias")
     keep_place(store, connected, pin)
     return RecordedDecisions(store, connected, pin)
+
+
+def check_repin(
+    url: str | Path,
+    options: Mapping[str, str] | None = None,
+    *,
+    commit_store: str | None = None,
+) -> None:
+    """Return if `repin` could be called; for plans. Writes nothing.
+
+    Raises:
+        HoldfastError: as for `repin`.
+    """
+    _, connected = _connect(open_store(url, options), url, commit_store)
+    connected.close()
+
+
+def _connect(
+    store: ObjectStore, url: str | Path, commit_store: str | None
+) -> tuple[Pin, CommitStore]:
+    pin = read_pin(store)
+    if pin is None:
+        raise NotFoundError("no Holdfast table is here", location=store.location)
+    if pin.arbiter is not ArbiterKind.COMMIT_STORE:
+        raise InvalidInputError("this table decides by its object store: it may be moved freely")
+    connected = connect_pinned(pin, url, store, commit_store)
+    check_identity(pin, connected)
+    return pin, connected

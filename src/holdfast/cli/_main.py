@@ -18,6 +18,7 @@ from holdfast._version import __version__
 from holdfast.cli._arguments import Parser
 from holdfast.cli._logging import add_logging, start_logging
 from holdfast.cli._output import MEANINGS, Exit, print_error
+from holdfast.cli._patience import add_patience, await_answers
 from holdfast.errors import HoldfastError
 
 INTERRUPTED = 130
@@ -86,6 +87,7 @@ def _asking_for_help(words: list[str]) -> list[str]:
 def _run(arguments: argparse.Namespace) -> int:
     try:
         start_logging(arguments)
+        await_answers(arguments)
         return int(arguments.run(arguments))
     except HoldfastError as error:
         return int(print_error(error, as_json=arguments.json))
@@ -110,6 +112,7 @@ def make_parser(words: Sequence[str], *, whole: bool = False) -> argparse.Argume
     )
     parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
     add_logging(parser)
+    add_patience(parser)
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     asked = [word for word in words if word in COMMANDS][:1]
     wanted = {module for module, _ in COMMANDS.values()} if whole else set()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from holdfast.arbiter import Repin, address_of, read_pin, repin
+from holdfast.arbiter._repin import check_repin
 from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
 from holdfast.cli._table import add_commit_store
@@ -59,6 +60,8 @@ def run(arguments: argparse.Namespace) -> Exit:
     if pin is None:
         raise NotFoundError("no Holdfast table is here", location=store.location)
     how: Repin | None = arguments.how
+    if how and not arguments.confirm:
+        check_repin(arguments.uri, options, commit_store=arguments.commit_store)
     if how and arguments.confirm:
         pin = repin(arguments.uri, options, how=how, commit_store=arguments.commit_store).pin
     address = None if pin.arbiter is ArbiterKind.CONDITIONAL_PUT else address_of(store)

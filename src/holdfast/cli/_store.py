@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import asdict
 
 from holdfast.arbiter import (
+    EMBEDDED,
     SupportsSetUp,
     check_store,
     connect_commit_store,
@@ -17,6 +18,7 @@ from holdfast.arbiter import (
 from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
 from holdfast.errors import InvalidInputError, NotFoundError
+from holdfast.formats import ArbiterKind
 from holdfast.storage import open_store
 
 
@@ -102,7 +104,15 @@ def move(arguments: argparse.Namespace) -> Exit:
         "to": redacted(arguments.to),
         "table_id": pin.table_id,
     }
-    if not arguments.confirm:
+    if not arguments.confirm:  # refuse what --confirm would refuse
+        if pin.arbiter is not ArbiterKind.COMMIT_STORE:
+            raise InvalidInputError(
+                "this table decides by its object store: release it, and adopt it with a commit "
+                "store"
+            )
+        if arguments.to != EMBEDDED:
+            with closing(connect_commit_store(arguments.to)) as target:
+                target.identity()
         text = f"plan: {shown['to']} decides instead of {pin.store_url}; add --confirm to do it"
         print_result(shown, text, as_json=arguments.json)
         return Exit.OK

@@ -9,14 +9,22 @@ from contextlib import closing
 from dataclasses import asdict
 
 import holdfast
-from holdfast.arbiter import EMBEDDED, STOCK_DYNAMODB, StockRows, read_pin, redacted
-from holdfast.arbiter._open import URL_VARIABLE
+from holdfast.arbiter import (
+    EMBEDDED,
+    STOCK_DYNAMODB,
+    StockRows,
+    open_arbiter,
+    read_pin,
+    redacted,
+)
+from holdfast.arbiter._open import URL_VARIABLE, connect_store
+from holdfast.arbiter._pinning import check_identity
 from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
 from holdfast.commits._history import VersionInfo, require_versions
-from holdfast.errors import InvalidInputError, NotFoundError
+from holdfast.errors import InvalidInputError, NotFoundError, PinMismatchError
 from holdfast.formats import ArbiterKind, Pin
-from holdfast.storage import open_store
+from holdfast.storage import ObjectStore, open_store
 
 _SHOWN_VERSIONS = 20
 
@@ -100,6 +108,8 @@ def adopt(arguments: argparse.Namespace) -> Exit:
         )
         with closing(adopted):
             pin = adopted.pin
+    else:
+        _check_adoption(uri, store, pin, commit_store)
     by = _shown(commit_store)
     shown = {
         "done": arguments.confirm,
@@ -124,6 +134,28 @@ def adopt(arguments: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
+def _check_adoption(
+    uri: str, store: ObjectStore, pin: Pin | None, commit_store: str | None
+) -> None:
+    """Refuse what `--confirm` would refuse, without writing: whether a store may decide is probed.
+
+    Raises:
+        PinMismatchError: the table is tied to something else.
+        NotFoundError: the commit store is not set up.
+        HoldfastError: it cannot be reached.
+    """
+    if pin is not None and (pin.arbiter is ArbiterKind.COMMIT_STORE) != (commit_store is not None):
+        raise PinMismatchError(
+            f"the table is tied to {pin.arbiter.value} already", location=store.location
+        )
+    if commit_store is None or (commit_store == EMBEDDED and pin is None):
+        return
+    with closing(connect_store(commit_store, uri, store)) as connected:
+        if pin is not None:
+            check_identity(pin, connected)
+        connected.identity()
+
+
 def release(arguments: argparse.Namespace) -> Exit:
     """Give a table back, or say what that would mean."""
     options = storage_options(arguments.option)
@@ -132,6 +164,8 @@ def release(arguments: argparse.Namespace) -> Exit:
     if pin is None:
         raise NotFoundError("no Holdfast table is here", location=store.location)
     done = bool(arguments.confirm)
+    if not done:  # refuse what --confirm would refuse
+        open_arbiter(arguments.uri, options, commit_store=arguments.commit_store).close()
     newest = (
         holdfast.release_table(arguments.uri, options, commit_store=arguments.commit_store)
         if done

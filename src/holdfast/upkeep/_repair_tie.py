@@ -190,8 +190,12 @@ def _replace_store(given: Given, pin: Pin) -> Arbiter | None:
     assert to is not None  # noqa: S101 - looked at by the caller
     if pin.arbiter is not ArbiterKind.COMMIT_STORE:
         raise InvalidInputError("this table decides by its object store, not by a commit store")
-    if not given.confirm:
+    if not given.confirm:  # refuse what a confirmed run would refuse
         refuse_living(pin, given.uri, given.store, is_lost=True)
+        if to != EMBEDDED:
+            connected = connect_store(to, given.uri, given.store)
+            connected.identity()
+            connected.close()
     step = RepairStep(
         kind=RepairKind.COMMIT_STORE,
         what="the commit store is lost: a new one decides, from what the table's files show",
