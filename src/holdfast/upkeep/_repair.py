@@ -128,8 +128,10 @@ def repair(
         if isinstance(arbiter, RecordedDecisions):
             _agree(given, arbiter)
         if arbiter is not None:
-            _logs(given, arbiter)
-            repair_generations(given, arbiter)
+            looking = arbiter if confirm else for_reading(arbiter)  # a plan finishes nothing
+            _logs(given, looking)
+            if not _waits_for_versions(given):
+                repair_generations(given, looking)
     finally:
         if arbiter is not None:
             arbiter.close()
@@ -145,6 +147,14 @@ def repair(
         steps=tuple(given.steps),
         left=left,
         elapsed=clock.elapsed() - begun,
+    )
+
+
+def _waits_for_versions(given: Given) -> bool:
+    """Tell whether a plan puts versions right first: generations are compared with the newest."""
+    return any(
+        step.state is RepairState.PLANNED and (step.path or "").startswith("_versions/")
+        for step in given.steps
     )
 
 
