@@ -60,6 +60,7 @@ _EXITS: Mapping[ErrorKind, Exit] = {
     ErrorKind.PERMISSION_DENIED: Exit.PERMISSION,
     ErrorKind.PIN_MISMATCH: Exit.OPERATOR,
     ErrorKind.POISONED: Exit.UNKNOWN,
+    ErrorKind.ROW_CONFLICT: Exit.UNAVAILABLE,
     ErrorKind.SEALED: Exit.USAGE,
     ErrorKind.SNAPSHOT_EXPIRED: Exit.UNAVAILABLE,
     ErrorKind.STALE_HANDLE: Exit.UNAVAILABLE,

@@ -21,8 +21,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-import pyarrow as pa
-
 from holdfast.errors import CorruptError, HoldfastError, UpgradeError
 from holdfast.formats._names import check_path, staged_path
 
@@ -73,6 +71,12 @@ def digest(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
+def _codec(level: int | None) -> Any:  # noqa: ANN401 - pyarrow ships no types
+    import pyarrow as pa  # noqa: PLC0415 - most commands of the command line need none of it
+
+    return pa.Codec(_CODEC, level)
+
+
 def pack_body(body: bytes) -> bytes | None:
     """Return the bytes compressed, as a record may keep them; None where that is not worth it.
 
@@ -80,7 +84,7 @@ def pack_body(body: bytes) -> bytes | None:
     """
     if not _WORTH_PACKING_BYTES < len(body) <= _MOST_PACKED_BYTES:
         return None
-    codec: Any = pa.Codec(_CODEC, _LEVEL)  # Any: pyarrow ships no types
+    codec = _codec(_LEVEL)
     packed: bytes = codec.compress(body, asbytes=True)
     return packed if len(packed) < len(body) else None
 
@@ -88,7 +92,7 @@ def pack_body(body: bytes) -> bytes | None:
 def _unpack_body(packed: bytes, size: int) -> bytes:
     if size > _MOST_PACKED_BYTES:
         raise CorruptError("a commit store record is larger than any that is made", size=size)
-    codec: Any = pa.Codec(_CODEC)  # Any: as above
+    codec = _codec(None)
     body: bytes = codec.decompress(packed, size, asbytes=True)
     return body
 
