@@ -7,12 +7,14 @@ fragments. Started through a fork server that has imported Lance but never used 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import lance
 import pyarrow as pa
 
+import holdfast
 import holdfast.table
 from crash.worker import DyingPort, Run, _note
 from holdfast.arbiter import (
@@ -24,7 +26,7 @@ from holdfast.arbiter import (
     read_pin,
 )
 from holdfast.options import StorageOptions
-from holdfast.storage import LocalStore
+from holdfast.storage import LocalStore, open_store
 from holdfast.table import Table
 
 CALLS = ("get", "head", "put", "put_if_absent", "list", "copy", "delete", "sync")
@@ -55,6 +57,31 @@ def append(run: Run) -> None:
     module: Any = holdfast.table
     port = DyingPort(None, calls, run)
     module.write_fragments = port._counted("write_fragments", module.write_fragments)
+    table.append(rows(run.mark), txn=run.mark)
+    _note(Path(run.acks), {"mark": run.mark})
+    if run.calls_to:
+        Path(run.calls_to).write_text(json.dumps(calls))
+
+
+def append_contended(run: Run) -> None:
+    """Append on an object store to a version that a rival has just built upon: a loss comes first.
+
+    The handle knows a version; the rival makes the next; from then on calls are counted.
+    """
+    calls: list[str] = []
+    plain = open_store(run.url, run.options)
+    pin = read_pin(plain)
+    assert pin is not None
+    idle = replace(run, die_at=None)
+    store: Any = DyingPort(plain, calls, idle)
+    counted: Any = DyingPort(connect_commit_store(str(run.commit_store)), calls, idle)
+    arbiter = RecordedDecisions(store, counted, pin, inline_bytes=run.inline_bytes)
+    table = Table(run.url, StorageOptions(run.options), store, arbiter)
+    table.append(rows(f"warm {run.mark}"), txn=f"warm {run.mark}")
+    rival = holdfast.open_table(run.url, run.options, commit_store=run.commit_store)
+    rival.append(rows(f"rival of {run.mark}"), txn=f"rival of {run.mark}")
+    calls.clear()
+    store._run = counted._run = run
     table.append(rows(run.mark), txn=run.mark)
     _note(Path(run.acks), {"mark": run.mark})
     if run.calls_to:
