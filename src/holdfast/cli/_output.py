@@ -48,7 +48,6 @@ _EXITS: Mapping[ErrorKind, Exit] = {
     ErrorKind.COMMIT_STORE_REGRESSED: Exit.OPERATOR,
     ErrorKind.COMMIT_UNKNOWN: Exit.UNKNOWN,
     ErrorKind.CONFLICT: Exit.UNAVAILABLE,
-    ErrorKind.ROW_CONFLICT: Exit.UNAVAILABLE,
     ErrorKind.CORRUPT: Exit.OPERATOR,
     ErrorKind.FENCED: Exit.OWNED,
     ErrorKind.FOREIGN_VERSION: Exit.OPERATOR,

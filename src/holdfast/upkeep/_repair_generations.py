@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.arbiter import Arbiter, for_reading
+from holdfast.arbiter import Arbiter
 from holdfast.commits._versions import Versions
 from holdfast.errors import HoldfastError, PermissionDeniedError, UnavailableError
 from holdfast.options import resolve
@@ -19,9 +19,7 @@ def repair_generations(given: Given, arbiter: Arbiter) -> None:
     """Replace generations that cannot be read, of shards that nothing else is planned for."""
     planned = {step.path for step in given.steps if step.state is RepairState.PLANNED}
     options = {key: resolve(key, value) for key, value in given.options.items()}
-    # A plan writes nothing: it does not even finish what others left unfinished.
-    looked_at = arbiter if given.confirm else for_reading(arbiter)
-    versions = Versions(given.store, looked_at, given.uri, options=options)
+    versions = Versions(given.store, arbiter, given.uri, options=options)
     ground = LogGround(versions=versions, options=options)
     for shard_id in list_shards(given.store):
         if any(shard_id in (path or "") for path in planned):
@@ -33,7 +31,7 @@ def repair_generations(given: Given, arbiter: Arbiter) -> None:
         except PermissionDeniedError:
             if given.confirm:
                 raise
-            continue  # what is unfinished comes first; the plan of that is above
+            continue  # a plan does not finish what is unfinished: that step comes first
         except HoldfastError:
             continue  # its manifest, or the table's newest version, is damaged: doctor tells
         given.steps += [_step(shard_id, wound, done=found.applied) for wound in found.wounds]
