@@ -168,7 +168,7 @@ class Table(ReadVerbs, ChangeVerbs, IndexVerbs, EditVerbs, ShardVerbs, LogVerbs)
             unknown, and the log says why. `merge_log` merges what waits. A restore supersedes it.
 
         Args:
-            version: which one; the newest unless told.
+            version: which one; the newest by default.
             over_log: change keyed rows although some wait; if no key is in both, say.
 
         Raises:
@@ -531,10 +531,10 @@ class Table(ReadVerbs, ChangeVerbs, IndexVerbs, EditVerbs, ShardVerbs, LogVerbs)
         """Find what nobody needs and, when confirmed, delete it; see `holdfast.upkeep.vacuum`.
 
         Args:
-            what: the kinds of leftovers; all unless told.
+            what: the kinds of leftovers; all by default.
             grace: how old a leftover must be; longer than the longest job.
             keep_versions_for: how long a version stays after a newer one came; seven days at
-                least, for ever unless told.
+                least, for ever by default.
             confirm: delete; without it this is a plan.
 
         Raises:

@@ -30,7 +30,7 @@ def add(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
     parser = _command(verbs, "create", create, "index a text column")
     parser.add_argument("column", metavar="COLUMN", help="a column of text")
-    parser.add_argument("--name", metavar="NAME", help="COLUMN_idx unless told")
+    parser.add_argument("--name", metavar="NAME", help="COLUMN_idx by default")
     parser.add_argument("--replace", action="store_true", help="replace one built otherwise")
     parser.add_argument(
         "-p",
@@ -58,7 +58,7 @@ def add(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("column", metavar="COLUMN", help="where to look")
     parser.add_argument("query", metavar="QUERY", help='words with AND, OR, NOT, "phrases"')
     parser.add_argument("-n", "--limit", metavar="N", type=int, default=10, help="how many rows")
-    parser.add_argument("--columns", metavar="A,B", help="which columns; all unless told")
+    parser.add_argument("--columns", metavar="A,B", help="which columns; all by default")
     parser.add_argument("--filter", metavar="SQL", help="a condition that rows must meet, too")
 
 

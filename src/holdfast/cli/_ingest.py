@@ -58,13 +58,13 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--shard",
         metavar="SHARD",
-        help="unsharded, bucket-N or a shard id; as the table divides its rows unless told",
+        help="unsharded, bucket-N or a shard id; as the table divides its rows by default",
     )
     parser.add_argument(
         "--batch-rows",
         metavar="N",
         type=int,
-        help=f"rows in one put, {_BATCH_ROWS} unless told",
+        help=f"rows in one put, {_BATCH_ROWS} by default",
     )
     parser.add_argument(
         "--txn",

@@ -38,7 +38,7 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         metavar="N",
         type=int,
         default=_SHOWN_VERSIONS,
-        help=f"how many versions, {_SHOWN_VERSIONS} unless told",
+        help=f"how many versions, {_SHOWN_VERSIONS} by default",
     )
     adopt_parser = _command(verbs, "adopt", adopt, "tie an existing Lance table to an arbiter")
     adopt_parser.add_argument(

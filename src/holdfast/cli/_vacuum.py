@@ -34,7 +34,7 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--older-than",
         metavar="TIME",
         default=f"{GRACE.days}d",
-        help=f"how old a leftover must be: 7d, 12h, 90m; {GRACE.days}d unless told, 1h at least",
+        help=f"how old a leftover must be: 7d, 12h, 90m; {GRACE.days}d by default, 1h at least",
     )
     parser.add_argument(
         "--keep-versions-for",

@@ -19,7 +19,7 @@ from holdfast.commits._operation import TABLE_ID, TableAnswer
 
 
 def opened(hook: Any, version: int | None = None) -> lance.LanceDataset:  # noqa: ANN401 - a namespace by its methods
-    """Return one version, the newest unless told, that commits through `hook`."""
+    """Return one version, the newest by default, that commits through `hook`."""
     table = hook.describe_table(None)
     return lance.LanceDataset(table.location, version, **_through(hook, table))
 

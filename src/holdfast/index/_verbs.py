@@ -64,10 +64,10 @@ class IndexVerbs(ABC):
         Args:
             column: a column of text, or of lists of text.
             kind: full text.
-            name: the index's name; `COLUMN_idx` unless told.
+            name: the index's name; `COLUMN_idx` by default.
             replace: let it take the place of an index with other parameters.
-            memory_mb: what a task may build with, in MiB; Lance chooses unless told.
-            tasks: build in so many tasks, which can be resumed; at once unless told.
+            memory_mb: what a task may build with, in MiB; Lance chooses by default.
+            tasks: build in so many tasks, which can be resumed; in one go by default.
             progress: is called as stages get on.
             parameters: how text becomes words, by Lance's names: `base_tokenizer`,
                 `language`, `stem`, `with_position` (for phrases), and so on.
@@ -158,9 +158,9 @@ class IndexVerbs(ABC):
             query: words with AND, OR, NOT, quotes for phrases, `word~1` for spelling; or an
                 object of `lance.query`.
             limit: how many rows; None for all.
-            columns: which columns to return; all unless told.
+            columns: which columns to return; all by default.
             filter: an SQL condition that rows must meet, too.
-            version: an older version of the base table alone; the newest unless told.
+            version: an older version of the base table alone; the newest by default.
             freshness: `latest`, `flushed` or `base`, as for `scan`.
 
         Raises:

@@ -51,7 +51,7 @@ class ReadVerbs(ABC):
         rows. The snapshot is taken by this call. Rows come in no particular order.
 
         Args:
-            columns: which columns; all unless told.
+            columns: which columns; all by default.
             filter: an SQL expression. It sees the newest row of a key only, so an older row
                 that would pass does not come up again.
             freshness: see the class.
@@ -105,7 +105,7 @@ class ReadVerbs(ABC):
 
         Args:
             keys: a list of values; for a key of several columns, of tuples or dicts; or Arrow.
-            columns: which columns; all unless told.
+            columns: which columns; all by default.
             freshness: see the class.
 
         Raises:
@@ -136,7 +136,7 @@ class ReadVerbs(ABC):
             column: the column of vectors.
             query: the vector to compare with.
             k: how many rows.
-            columns: which columns come out beside the distance; all unless told.
+            columns: which columns come out beside the distance; all by default.
             filter: an SQL expression that rows must pass.
             metric: `l2`, `cosine` or `dot`; by default that of the base's index, else `l2`.
             freshness: see the class.

@@ -116,7 +116,7 @@ class View:
             columns: which columns; all by default.
             filter: an SQL expression; it sees the newest rows only.
             limit: at most so many rows.
-            fragments: of the base table, only these; all unless told.
+            fragments: of the base table, only these; all by default.
             levels: whether rows above the base come, too.
 
         Raises:

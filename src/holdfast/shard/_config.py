@@ -45,7 +45,7 @@ class ShardWriterConfig:
         enable_memtable: keep rows in memory, readable, and flush them to SSTables; True unless
             told. False writes the log alone: whatever is said of MemTables and indexes below
             is then accepted and has no effect, except `index_configs`, which is refused.
-        durable_write: `put` returns when the rows are durable; True unless told. With False it
+        durable_write: `put` returns when the rows are durable; True by default. With False it
             returns early, which is no acknowledgement: a crash may lose the rows. Reads of the
             writer find them, as they wait until all that was put is in the log.
         max_wal_buffer_size: how many bytes of rows one log entry may gather; 10 MiB.
@@ -60,8 +60,8 @@ class ShardWriterConfig:
         max_unflushed_memtable_bytes: the budget for rows in memory, waiting ones included;
             1 GiB. Without MemTables it bounds the rows that wait for the log.
         index_configs: how columns are searched in memory; as the table's maintained indexes
-            say, unless told.
-        sync_indexed_write: index keys as rows come, some 4,000 at a time; True unless told. A
+            say by default.
+        sync_indexed_write: index keys as rows come, some 4,000 at a time; True by default. A
             read always indexes what waits, so acknowledged rows are found either way.
         async_index_buffer_rows: how many rows may wait for indexes then; 10,000.
         async_index_interval: how long; 1 s.

@@ -72,7 +72,7 @@ class ShardVerbs(ABC):
         Args:
             shard: `"unsharded"`, `"bucket-3"`, a UUID, or a shard that a `router` named. One
                 that is not there is made.
-            config: how the writer works; as the table recorded it, unless told.
+            config: how the writer works; as the table recorded it by default.
 
         Raises:
             FencedError: another writer claimed the shard at the same time, or since.
@@ -176,8 +176,8 @@ class ShardVerbs(ABC):
         """Prepare the table for writers, by one commit; a table is prepared once.
 
         Args:
-            sharding: how rows are divided into shards; shards are named by hand unless told.
-            maintained_indexes: the indexes that SSTables carry, too; all unless told.
+            sharding: how rows are divided into shards; shards are named by hand by default.
+            maintained_indexes: the indexes that SSTables carry, too; all by default.
             defaults: settings for writers that say nothing else.
 
         Returns:

@@ -100,7 +100,7 @@ class ShardWriter(Engine):
             txn: a pair (app, number) or a string. A put that is repeated under its id, here or
                 by any later writer of this shard, is applied once; `applied` tells. An id counts
                 within its shard, and puts and deletes share them.
-            timeout: how long to wait while the writer's buffer is full; for ever unless told.
+            timeout: how long to wait while the writer's buffer is full; for ever by default.
 
         Raises:
             InvalidInputError: no rows, rows that do not fit or belong to another shard (see
@@ -188,7 +188,7 @@ class ShardWriter(Engine):
 
         Args:
             filter: SQL as Lance speaks it, such as `"score > 0.5"`.
-            columns: which columns; all unless told.
+            columns: which columns; all by default.
             limit: how many rows at most.
 
         Raises:
@@ -213,7 +213,7 @@ class ShardWriter(Engine):
         Args:
             column: a column of text.
             query: words, or one of Lance's query objects.
-            columns: which columns; all unless told. `_score` comes with them.
+            columns: which columns; all by default. `_score` comes with them.
             limit: how many rows at most; None for all.
 
         Raises:
@@ -246,7 +246,7 @@ class ShardWriter(Engine):
             k: how many rows.
             metric: `l2`, `cosine` or `dot`; as the table's index has it, else `l2`.
             filter: SQL; only rows for which it is true are compared.
-            columns: which columns; all unless told. `_distance` comes with them.
+            columns: which columns; all by default. `_distance` comes with them.
 
         Raises:
             InvalidInputError: no column of vectors, a query that does not fit, an unknown

@@ -102,7 +102,7 @@ class SparkTable:
         columns: Sequence[str] | None = None,
         filter: str | None = None,  # noqa: A002 - Lance's and Spark's word
     ) -> Frame:
-        """Return one version as a DataFrame; the newest unless told.
+        """Return one version as a DataFrame; the newest by default.
 
         Which version it sees is settled here. Ask again to see what was written since.
 
@@ -346,7 +346,7 @@ class SparkTable:
         """Rewrite small fragments, and those with deleted rows, into larger ones.
 
         Args:
-            target_rows: how many rows a fragment should have; about a million unless told.
+            target_rows: how many rows a fragment should have; about a million by default.
             progress: hears how many tasks are done, and how many there are.
 
         Raises:
@@ -418,10 +418,10 @@ class SparkTable:
         Args:
             column: a column of text, or of lists of text.
             kind: full text.
-            name: the index's name; `COLUMN_idx` unless told.
+            name: the index's name; `COLUMN_idx` by default.
             replace: let it take the place of an index with other parameters.
-            memory_mb: what a task may build with, in MiB; Lance chooses unless told.
-            tasks: how many; as many as Spark runs at once unless told.
+            memory_mb: what a task may build with, in MiB; Lance chooses by default.
+            tasks: how many; as many as Spark runs at the same time.
             progress: is called as stages get on.
             parameters: how text becomes words, by Lance's names.
 

@@ -134,7 +134,7 @@ def flush_parts(
         write: writes a generation.
         rows: how many rows of the log become one, except where stock divided them.
         may_flush: is asked before each.
-        owner: the epoch of the caller, who claimed the shard; the stored one unless told.
+        owner: the epoch of the caller, who claimed the shard; the stored one by default.
 
     Raises:
         NotFoundError: there is no such shard.

@@ -73,7 +73,7 @@ class Policy:
         index_rows: refresh an index that lacks so many rows.
         grace: how old a leftover must be.
         keep_versions_for: let go of versions that a newer one replaced so long ago; never,
-            unless told.
+            by default.
     """
 
     log_bytes: int = 64 << 20

@@ -46,7 +46,7 @@ from holdfast.upkeep._vacuum_log import find_log, find_sstables, take_log, take_
 from holdfast.upkeep._vacuum_versions import take_versions, versions_that_go
 
 GRACE = timedelta(days=7)
-"""How old a leftover is before it is taken, unless told."""
+"""How old a leftover is before it is taken by default."""
 
 LEAST_GRACE = timedelta(hours=1)
 """Below this nobody can tell a leftover from a write that is under way."""
@@ -148,10 +148,10 @@ def vacuum(
     Args:
         uri: where the table is.
         storage_options: pylance's storage options.
-        what: the kinds of leftovers; all unless told.
+        what: the kinds of leftovers; all by default.
         grace: how old a leftover must be.
         keep_versions_for: how long a version stays after a newer one came; seven days at
-            least. For ever unless told. The newest stays, and so does one with a tag.
+            least. For ever by default. The newest stays, and so does one with a tag.
         confirm: delete; without it this is a plan.
         commit_store: another address of the table's commit store, with credentials, say.
 

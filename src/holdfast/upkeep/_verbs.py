@@ -38,7 +38,7 @@ class UpkeepVerbs:
         or killed anywhere and run again: the rows are the same. Live writers go on.
 
         Args:
-            shards: only these; all unless told.
+            shards: only these; all by default.
             rows_at_once: merge generations together up to so many rows: memory holds their
                 keys.
 
