@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing.queues import Queue
@@ -129,15 +130,24 @@ def write(job: Job, ids: list[int], mode: str) -> None:
         lance.write_dataset(rows, namespace_client=tables, table_id=["events"], mode=mode)
 
 
+def appender(job: Job) -> Callable[[int], object]:
+    """Return what appends a row: stock pylance, a table of Holdfast, or pylance through it."""
+    import lance  # noqa: F401, PLC0415 - loaded before the start, so that all begin together
+
+    if job.stock or job.commit_store is None:
+        return lambda row: write(job, [row], "append")
+    table = holdfast.open_table(job.uri, job.options)
+    return lambda row: table.append([{"id": row}])
+
+
 def work(job: Job, worker: int, told: Queue[tuple[str, object]], ready: object) -> None:
     """Append one row after the other; report each answer."""
-    import lance  # noqa: F401, PLC0415 - loaded before the start, so that all begin at once
-
+    append = appender(job)
     ready.wait(120)  # type: ignore[attr-defined]
     for number in range(APPENDS):
         row = 1 + worker * APPENDS + number
         try:
-            write(job, [row], "append")
+            append(row)
         except Exception as error:  # noqa: BLE001 - whatever a user would see
             told.put(("error", f"{type(error).__name__}: {error}"[:200]))
         else:
@@ -154,10 +164,11 @@ def run_workers(ledger: Ledger, name: str, job: Job) -> Count:
     if creator.exitcode:
         raise RuntimeError(f"the table could not be created, exit code {creator.exitcode}")
     told: Queue[tuple[str, object]] = SPAWN.Queue()
-    ready = SPAWN.Barrier(PROCESSES)
+    ready = SPAWN.Barrier(PROCESSES + 1)
     workers = [SPAWN.Process(target=work, args=(job, i, told, ready)) for i in range(PROCESSES)]
     for process in workers:
         process.start()
+    ready.wait(120)
     errors: list[str] = []
     running, begun, done = PROCESSES, time.monotonic(), 0
     while running:
@@ -172,7 +183,7 @@ def run_workers(ledger: Ledger, name: str, job: Job) -> Count:
             errors.append(str(value))
         seconds = time.monotonic() - begun
         bar(
-            done, TOTAL, f"{done - len(errors)} acknowledged, {len(errors)} errors, {seconds:.0f} s"
+            done, TOTAL, f"{done - len(errors)} acknowledged, {len(errors)} errors, {seconds:.1f} s"
         )
     for process in workers:
         process.join(60)
