@@ -22,6 +22,7 @@ from holdfast.errors import (
     ConflictError,
     InvalidInputError,
     NotFoundError,
+    StaleWorkError,
     UnavailableError,
 )
 from holdfast.formats import edit_config, read_config
@@ -353,7 +354,7 @@ def test_a_file_that_is_not_there(shared: Place) -> None:
     table = filled(shared)
     operation = update(table.dataset())
     Path(shared.uri, "data", operation.new_fragments[0].files[0].path).unlink()  # type: ignore[attr-defined]
-    with pytest.raises(NotFoundError):
+    with pytest.raises(StaleWorkError):
         table.commit_operation(operation, read_version=3)
     assert shared.ids() == [1, 2, 3]
 

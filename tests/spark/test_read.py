@@ -134,7 +134,7 @@ def test_a_temporary_view_stays_at_the_version_of_its_first_action(
         ({"tag": "haf"}, "no tag 'haf' .did you mean 'half'"),
         ({"tag": "half", "versionAsOf": "1"}, "keep one of versionAsOf, tag"),
         ({"txnAppId": "x", "txnVersion": "1"}, "is for write"),
-        ({"startingVersion": "1"}, "is for readStream"),
+        ({"startingVersion": "1"}, "needs readChangeFeed=true; without it, it is for readStream"),
     ],
 )
 def test_what_is_wrong_is_said(

@@ -442,7 +442,10 @@ def _check_changes(values: Mapping[str, Any], use: Use) -> None:  # Any: see `Op
     if not values.get("readChangeFeed"):
         for name in (*_FOR_CHANGES, *(["startingVersion"] if use is Use.READ else [])):
             if name in values:
-                raise InvalidInputError(f"option {name} needs readChangeFeed=true")
+                raise InvalidInputError(
+                    f"option {name} needs readChangeFeed=true"
+                    + ("; without it, it is for readStream" if name == "startingVersion" else "")
+                )
         if use is Use.SOURCE and values.get("freshness", "base") != "base":
             raise InvalidInputError(
                 "a stream follows the log with readChangeFeed=true; without it, the base table"
