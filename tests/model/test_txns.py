@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.commits import _ledger
+from holdfast.commits import _history, _ledger
 from holdfast.commits._versions import Versions
 from holdfast.formats import _ledger as formats
 from holdfast.testing import Violation, explore, mutate
 from holdfast.txn import Txn
-from holdfast.upkeep import _leftovers, _survey, _vacuum
+from holdfast.upkeep import _leftovers, _vacuum
 from model.commit_scenarios import Table, conditional, recorded
-from model.vacuum_scenarios import Vacuums, vacuum, vacuum_twice, write_by_string
+from model.vacuum_scenarios import NoThreads, Vacuums, vacuum, vacuum_twice, write_by_string
 
 pytestmark = pytest.mark.requirement("P3", "C8")
 
@@ -30,8 +30,7 @@ NUMBERS = {"a": ("app", 1), "b": ("app", 0)}
 def in_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every string go to a file; and greenlets do not cross threads."""
     monkeypatch.setattr(formats, "_KEPT", {formats._RECENT: 0, formats._OWN: 0})
-    monkeypatch.setattr(_leftovers, "in_parallel", map)
-    monkeypatch.setattr(_survey, "in_parallel", map)
+    monkeypatch.setattr(_history, "ThreadPoolExecutor", NoThreads)
 
 
 TWICE = Table(

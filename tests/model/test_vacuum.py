@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.commits import _versions
+from holdfast.commits import _history, _versions
 from holdfast.errors import StaleWorkError
 from holdfast.testing import Violation, explore, mutate
-from holdfast.upkeep import _leftovers, _survey, _vacuum
+from holdfast.upkeep import _vacuum
 from model import vacuum_scenarios
 from model.vacuum_scenarios import (
+    NoThreads,
     Vacuums,
     recorded,
     restore,
@@ -29,8 +30,7 @@ pytestmark = pytest.mark.requirement("P1", "C8")
 @pytest.fixture(autouse=True)
 def in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Greenlets do not cross threads."""
-    monkeypatch.setattr(_leftovers, "in_parallel", map)
-    monkeypatch.setattr(_survey, "in_parallel", map)
+    monkeypatch.setattr(_history, "ThreadPoolExecutor", NoThreads)
 
 
 LOOK = """\

@@ -9,11 +9,11 @@ in the newest version. Vacuum, its list, its number, and the hook are the produc
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 from holdfast.arbiter import Arbiter
 from holdfast.commits._floor import check_not_due
@@ -66,6 +66,23 @@ _CLASSES = message_classes(
         ),
     },
 )
+
+
+class NoThreads:
+    """Stands in for the pool that vacuum reads with: greenlets do not cross threads."""
+
+    def __init__(self, readers: int, thread_name_prefix: str) -> None:
+        """Start nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End nothing."""
+
+    def map(self, call: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        """Call for one item after the other, each when its result is taken."""
+        return map(call, items)
 
 
 def manifest_bytes(
