@@ -15,7 +15,7 @@ from lance.fragment import write_fragments
 
 import holdfast
 from commits.table_worker import Place, rows
-from holdfast.arbiter import SupportsChains
+from holdfast.arbiter import Decision, SupportsChains, Won
 from holdfast.commits._queue import Queue
 from holdfast.commits._versions import Versions
 from holdfast.errors import CommitUnknownError, UnavailableError
@@ -93,15 +93,16 @@ def test_a_transaction_stays_while_its_outcome_is_unknown(
 ) -> None:
     table = place.create()
     before = transactions(place)
-    decide = type(table._arbiter).decide
     verb = "decide_next" if isinstance(table._arbiter, SupportsChains) else "decide"
+    decide = getattr(type(table._arbiter), verb)
+    made: list[Decision] = []
 
-    def no_answer(self: Any, *args: Any) -> NoReturn:
-        decide(self, *args)
+    def no_answer(*args: Any, **kwargs: Any) -> NoReturn:
+        made.append(decide(*args, **kwargs))
         raise CommitUnknownError("no answer")
 
-    def broken(self: Any, *args: Any) -> NoReturn:
-        decide(self, *args)
+    def broken(*args: Any, **kwargs: Any) -> NoReturn:
+        made.append(decide(*args, **kwargs))
         raise RuntimeError("a driver's own error")
 
     for number, way in enumerate((no_answer, broken), 1):
@@ -109,6 +110,7 @@ def test_a_transaction_stays_while_its_outcome_is_unknown(
         with pytest.raises(CommitUnknownError):
             table.append(rows(number), txn=("job", number))
         monkeypatch.undo()
+        assert made == [Won()] * number
         assert len(transactions(place) - before) == number
         assert not table.append(rows(number), txn=("job", number)).applied
     assert place.ids() == [1, 2]

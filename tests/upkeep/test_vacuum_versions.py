@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -173,21 +174,20 @@ def by_stock(table: holdfast.Table) -> None:
 def stop_before_deciding(table: holdfast.Table, collect: Callable[[holdfast.Table], None]) -> None:
     """Let the next decision of a version wait until that version was made and collected."""
     arbiter: Any = table._arbiter
-    decide = arbiter.decide
     verbs = [verb for verb in ("decide", "decide_next") if hasattr(arbiter, verb)]
     other = holdfast.open_table(table.uri)
 
-    def late(name: Any, body: bytes, token: str) -> Any:
+    def late(decide: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
         for verb in verbs:
             delattr(arbiter, verb)  # the class has its own
         for number in (7, 8):
             other.append(rows(number))
         collect(other)
         assert name.number not in versions_in(other)
-        return decide(name, body, token)
+        return decide(name, *args, **kwargs)
 
     for verb in verbs:
-        setattr(arbiter, verb, late)
+        setattr(arbiter, verb, partial(late, getattr(arbiter, verb)))
 
 
 def add(table: holdfast.Table) -> None:
