@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from queue import SimpleQueue
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
 
 import pytest
 
 from holdfast.errors import HoldfastError, PoisonedError
 from holdfast.shard import _group
 from holdfast.shard._group import GroupCommit, Item
+from holdfast.testing import StillClock
 
 INTERRUPTED = "interrupted"
 
@@ -38,11 +39,15 @@ def broken(error: BaseException) -> HoldfastError:
     return PoisonedError("writing failed", reason=repr(error))
 
 
-def wait_for_length(group: GroupCommit, length: int) -> None:
+def wait_until(ready: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
-    while group.length < length:
+    while not ready():
         assert time.monotonic() < deadline
         time.sleep(0.001)
+
+
+def wait_for_length(group: GroupCommit, length: int) -> None:
+    wait_until(lambda: group.length >= length)
 
 
 @pytest.mark.parametrize("event", [Before, After])
@@ -99,3 +104,86 @@ def test_an_interrupted_caller_takes_nobody_along(
     ours = [item for item in items.values() if item.queued]
     assert [item for item in written if item in items.values()] == ours
     assert [name for name, item in items.items() if not item.queued] in ([], [INTERRUPTED])
+
+
+def test_those_just_woken_are_written_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without that, the first to come back writes alone, and the others wait for it."""
+    monkeypatch.setattr(_group, "_LONGEST_GATHERING_SECONDS", 60.0)
+    sizes: list[int] = []
+    clock = SlowWrites()
+
+    def write(items: Sequence[Item]) -> None:
+        if not sizes:
+            wait_for_length(group, callers - 1)
+        sizes.append(len(items))
+        clock.written()
+
+    callers, rounds = 4, 6
+    group = GroupCommit(
+        write, name="t", max_bytes=1 << 20, max_rows=100, wrapped=broken, clock=clock
+    )
+
+    def work(times: int) -> None:
+        for _ in range(times):
+            group.submit(Item(size=1, rows=1))
+
+    # The first is alone once, and comes back for all the others' rounds.
+    first, *others = (
+        threading.Thread(target=work, args=(rounds if number else rounds + 1,))
+        for number in range(callers)
+    )
+    first.start()
+    wait_until(lambda: group._leading)
+    for thread in others:
+        thread.start()
+    for thread in (first, *others):
+        thread.join(240)
+    assert sizes == [1, *([callers] * rounds)]
+
+
+class SlowWrites(StillClock):
+    """A clock by which every write takes a minute, and nothing else takes any time."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def elapsed(self) -> float:
+        return self._now
+
+    def written(self) -> None:
+        self._now += 60.0
+
+
+def test_who_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_group, "_LONGEST_GATHERING_SECONDS", 600.0)
+    clock = SlowWrites()
+    sizes: list[int] = []
+
+    def write(items: Sequence[Item]) -> None:
+        sizes.append(len(items))
+        clock.written()
+
+    group = GroupCommit(write, name="t", max_bytes=1, max_rows=1, wrapped=broken, clock=clock)
+    for _ in range(5):
+        group.submit(Item())
+    assert sizes == [1] * 5
+
+
+def test_those_who_do_not_come_back_are_waited_for_ever_less_often() -> None:
+    group = GroupCommit(lambda _: None, name="t", max_bytes=1, max_rows=1, wrapped=broken)
+    waits: list[float] = []
+
+    class Noted(SimpleQueue[None]):
+        def get(self, block: bool = True, timeout: float | None = None) -> None:  # noqa: FBT002
+            waits.append(timeout or 0.0)
+            raise Empty
+
+    for _ in range(64):
+        leader = Item()
+        leader.turn = Noted()
+        group._woken, group._awaited, group._write_seconds = 8, 9, 60.0
+        group._ended = group._clock.elapsed()
+        group._queue.append(leader)
+        group._gather(leader)
+        group._queue.clear()
+    assert len(waits) == 6  # after 1, 3, 7, 15 and 31 others

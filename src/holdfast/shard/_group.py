@@ -1,15 +1,21 @@
 """`GroupCommit`: what callers hand in while one of them writes is written together next.
 
-There is no thread to wait for: a caller that finds nobody writing writes at once, itself, and
-leads. Those who come meanwhile wait in a queue; when the leader's own item is done it passes
-the lead to the first of them, who takes everything that is there. Items whose callers do not
-wait are written by a worker thread, which starts when it is first needed.
+There is no thread to wait for: a caller that finds nobody writing writes itself, and leads. Those
+who come meanwhile wait in a queue; when the leader's own item is done it passes the lead to the
+first of them, who takes everything that is there. Items whose callers do not wait are written by
+a worker thread, which starts when it is first needed.
 
     submit(a) leads: [a]          submit(b), submit(c) wait
     a is done, b leads: [b c]     submit(d) waits ...
 
 Items are written in the order they came, and are done in that order. When writing fails for
 good, every item that is not done gets the error, and so does every later caller.
+
+Those who were just woken often come back with their next item. Were the next leader to write
+before they do, two halves would take turns, each waiting for the other. So a leader waits
+until as many have come back as were woken, for at most a part of the time that the last write
+took; and when they do not come back, the next leaders do not wait. A caller that was alone in
+the last group waits for nobody.
 
 A leader wakes two: the next leader, and one of those whose items are done; that one wakes the
 next, and so on. Were the leader to wake all, each would take its turn at Python's lock before
@@ -35,14 +41,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
+from holdfast._clock import Clock, SystemClock
 from holdfast._wakeup import await_item
 from holdfast.commits._lance import is_panic
 from holdfast.errors import HoldfastError
 
 log = logging.getLogger("holdfast.shard")
+
+GATHERING_SHARE = 1.0
+"""How long a leader waits for those just woken, as a share of the time that the last write took."""
+_LONGEST_GATHERING_SECONDS = 0.05
+_MOST_SKIPPED = 64
 
 
 class Item:
@@ -118,8 +130,10 @@ class GroupCommit:
         max_bytes: int,
         max_rows: int,
         wrapped: Callable[[BaseException], HoldfastError],
+        clock: Clock | None = None,
     ) -> None:
         self._write = write
+        self._clock = clock or SystemClock()
         self._name = name
         self._max_bytes = max_bytes
         self._max_rows = max_rows
@@ -130,6 +144,13 @@ class GroupCommit:
         self._group: list[Item] = []  # what the leader has taken from the queue
         self._told: deque[Item] = deque()  # those whose futures are to be told
         self._leading = False
+        self._write_seconds = 0.0  # what the last write took
+        self._ended = 0.0  # when that was
+        self._woken = 0  # callers of the last group, who may come back
+        self._gathering: Item | None = None  # the leader that waits for them
+        self._awaited = 0  # how long the queue is when they are all back
+        self._skip = 0  # leaders that are not to wait, since it was in vain
+        self._skipped = 0
         self._worker_leads = False
         self._worker: threading.Thread | None = None
         self._closed: HoldfastError | None = None
@@ -196,6 +217,8 @@ class GroupCommit:
         item.leads = leads = not self._leading
         item.queued = self._leading = True
         self._queue.append(item)
+        if self._gathering is not None and len(self._queue) >= self._awaited:
+            _call(self._gathering)
         if leads and not wait:
             self._call_worker(item)
 
@@ -207,6 +230,25 @@ class GroupCommit:
                 _call(item.follower)
         if not item.done:
             self._lead(item)
+
+    def _gather(self, me: Item) -> None:
+        """Wait for those who were just woken, if they usually come back. For speed alone."""
+        with self._lock:
+            longest = min(self._write_seconds * GATHERING_SHARE, _LONGEST_GATHERING_SECONDS)
+            seconds = longest - (self._clock.elapsed() - self._ended)
+            if len(self._queue) >= self._awaited or seconds <= 0:
+                return
+            if self._skip:
+                self._skip -= 1
+                return
+            self._gathering = me
+        with suppress(Empty):
+            me.turn.get(timeout=seconds)
+        with self._lock:
+            self._gathering = None
+            in_vain = (self._awaited - len(self._queue)) * 2 > self._woken
+            self._skipped = min(_MOST_SKIPPED, self._skipped * 2 + 1) if in_vain else 0
+            self._skip = self._skipped
 
     def _abandon(self, item: Item) -> None:
         """Count no more on a caller that was interrupted."""
@@ -252,6 +294,7 @@ class GroupCommit:
     def _lead(self, me: Item) -> None:
         """Write groups until an item is done; then pass the lead on."""
         try:
+            self._gather(me)
             while not me.done:
                 self._lead_once()
         except BaseException as error:
@@ -274,7 +317,10 @@ class GroupCommit:
             self._take()
         if not self._group:
             return None
+        begun = self._clock.elapsed()
         self._write(self._group)
+        self._ended = self._clock.elapsed()
+        self._write_seconds = self._ended - begun
         return self._done()
 
     def _done(self) -> Item | None:
@@ -284,10 +330,13 @@ class GroupCommit:
         """
         first = None
         with self._lock:
+            self._woken = 0
             for item in reversed(self._group):
                 item.done = True
                 if item.waits:
                     item.follower, first = first, item
+                    self._woken += 1
+            self._awaited = len(self._queue) + self._woken
             self._told.extend(item for item in self._group if item.future is not None)
             if self._told:
                 self._start_worker()
