@@ -203,14 +203,15 @@ def kept_by_redis(url: str) -> int:
     with contextlib.closing(Redis.from_url(url, protocol=2)) as client:
         keys = client.keys("holdfast:*")
         assert isinstance(keys, list)
-        return sum(int(client.memory_usage(key, samples=0)) for key in keys)
+        return sum(client.memory_usage(key, samples=0) or 0 for key in keys)
 
 
 def kept_by_dynamodb(url: str) -> int:
     """Return what AWS would bill: names and values of all attributes."""
     store = connect_commit_store(url)
     assert isinstance(store, DynamoCommitStore)
-    total, more = 0, {}
+    total = 0
+    more: dict[str, object] = {}
     with contextlib.closing(store):
         while True:
             answer = store._call("Scan", TableName=store._table, ConsistentRead=True, **more)
