@@ -20,6 +20,7 @@ import pytest
 import holdfast
 import s3_servers
 import servers
+from arbiter.stores.sizes import check_stays_small
 from commits.table_worker import set_up
 from holdfast.arbiter import CommitStore, Key, connect_commit_store
 from holdfast.arbiter._shedding import EVERY, KEPT, SMALL_BYTES
@@ -97,7 +98,11 @@ def forget_newest(store: CommitStore, series: str) -> int:
     return number
 
 
-# The two SQL servers share SQLite's verbs for it, and take as long again.
+def test_a_commit_store_stays_small(url: str) -> None:
+    check_stays_small(url)
+
+
+# With logs and shard manifests; the two SQL servers take as long again for the same verbs.
 @pytest.mark.parametrize("url", ["sqlite", "redis_server", "ministack"], indirect=True)
 def test_only_the_newest_records_keep_their_bodies(place: str, url: str) -> None:
     rounds = KEPT + 2 * EVERY
