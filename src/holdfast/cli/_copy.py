@@ -35,12 +35,13 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         default=None,
         help="a storage option of the copy's place; without any, those of -o",
     )
-    parser.add_argument(
+    decider = parser.add_mutually_exclusive_group()
+    decider.add_argument(
         "--commit-store",
         metavar="URL",
         help="what decides for the copy, or env:NAME; by default the store of the original",
     )
-    parser.add_argument(
+    decider.add_argument(
         "--conditional-put",
         action="store_true",
         help="let the copy's object store decide, whatever decides for the original",
