@@ -97,7 +97,7 @@ def test_a_final_part_with_other_bytes_of_the_same_length_is_repaired(
         server.url("holdfast", "t"), storage_options=server.storage_options(), fragments=2
     )
     indexes, record = built(table)
-    finalizer = Finalizer(indexes.ground)
+    finalizer = Finalizer(indexes.files)
     finalizer.complete(finalizer.freeze(record.build_id))
     path = f"_indices/{record.build_id}/part_1_docs.lance"
     table._store.put(path, b"x" * table._store.head(path).size)

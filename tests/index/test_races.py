@@ -196,7 +196,7 @@ def test_a_missing_or_torn_final_part_is_repaired_while_it_is_staged(tmp_path: P
 
     table = make_table(tmp_path / "t")
     indexes, record = built(table)
-    finalizer = Finalizer(indexes._ground)
+    finalizer = Finalizer(indexes._files)
     finalizer.complete(finalizer.freeze(record.build_id))
     folder = tmp_path / "t" / "_indices" / record.build_id
     (folder / "part_1_docs.lance").unlink()

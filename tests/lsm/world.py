@@ -63,7 +63,7 @@ from holdfast.testing import (
     StillClock,
     World,
 )
-from holdfast.upkeep._leftovers import Ground
+from holdfast.upkeep._leftovers import Contents
 from holdfast.wal import ShardManifests, WalTailer
 from model.commit_scenarios import Maker, conditional, recorded
 from model.decide_scenarios import PINNED
@@ -337,7 +337,7 @@ class Hands:
     def vacuum(self) -> None:
         self.code.collect.collect_log(self.store, self.arbiter, SHARD, confirm=True, ids=self.ids)
         objects = {info.path: info for info in self.store.list("_mem_wal")}
-        ground = Ground(
+        contents = Contents(
             store=self.store,
             arbiter=self.arbiter,
             records=None,
@@ -345,9 +345,9 @@ class Hands:
             grace=timedelta(seconds=-1),
             objects=objects,
         )
-        found = [info.path for info, _ in self.code.vacuum.find_sstables(ground)]
+        found = [info.path for info, _ in self.code.vacuum.find_sstables(contents)]
         if found:
-            self.code.vacuum.take_sstables(ground, found)
+            self.code.vacuum.take_sstables(contents, found)
 
     def read(self) -> list[str]:
         """Return all rows, as a reader that tries again when files vanish."""

@@ -175,7 +175,7 @@ def test_a_file_that_is_collected_while_it_is_named_is_noticed(
         "holdfast.upkeep._leftovers",
         ("self.needed |= {file.path for file in older_files(read_config(manifest))}", "pass"),
     )
-    monkeypatch.setattr(_leftovers.Ground, "_note_needed", mutant.Ground._note_needed)
+    monkeypatch.setattr(_leftovers.Contents, "_note_needed", mutant.Contents._note_needed)
     with pytest.raises(Violation, match="GONE") as caught:
         explore(LONG_WORK.scenario())
     print(caught.value)

@@ -185,10 +185,10 @@ class Process:
         self.commit(change)
 
     def vacuum(self) -> None:
-        ground, found = _vacuum.find_leftovers(
+        contents, found = _vacuum.find_leftovers(
             self.store, self.arbiter, KINDS, grace=NO_GRACE, ids=self.ids
         )
-        self.setup.take(ground, found, self.touch)
+        self.setup.take(contents, found, self.touch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

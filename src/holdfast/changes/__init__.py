@@ -1,5 +1,6 @@
 """Changes: every insert, update and delete of a table, once, from any point to any later one."""
 
+from holdfast.changes._changes import Changes, find_cursor, read_changes, read_lag, record_now
 from holdfast.changes._cursor import ChangeCursor, Followed
 from holdfast.changes._history import History
 from holdfast.changes._plan import Limits, Plan, Target, plan_changes
@@ -7,12 +8,10 @@ from holdfast.changes._read import StepReader
 from holdfast.changes._rows import BESIDE, change_schema, columns_of
 from holdfast.changes._start import Lag, Since, find_end, find_lag, find_start, lag_behind
 from holdfast.changes._steps import Compared, Inserted, Logged, Step
-from holdfast.changes._verbs import Changes, ChangeVerbs
 
 __all__ = [
     "BESIDE",
     "ChangeCursor",
-    "ChangeVerbs",
     "Changes",
     "Compared",
     "Followed",
@@ -28,9 +27,13 @@ __all__ = [
     "Target",
     "change_schema",
     "columns_of",
+    "find_cursor",
     "find_end",
     "find_lag",
     "find_start",
     "lag_behind",
     "plan_changes",
+    "read_changes",
+    "read_lag",
+    "record_now",
 ]

@@ -35,10 +35,9 @@ _TRIES = 3
 class Committer:
     """Commits operations to one table."""
 
-    def __init__(self, versions: Versions, options: Mapping[str, str]) -> None:
+    def __init__(self, versions: Versions) -> None:
         self._versions = versions
-        self._options = options
-        self._queue = Queue(versions.store)
+        self._queue = Queue(versions.core.store)
 
     def commit(
         self,
@@ -85,7 +84,7 @@ class Committer:
         Raises:
             HoldfastError: as for `commit`.
         """
-        live = LongLived(self._versions, self._options)
+        live = LongLived(self._versions)
         client: Any = live
         with live.settled():
             newest = int(opened(client).version)
@@ -107,7 +106,7 @@ class Committer:
         if isinstance(operation, lance.LanceOperation.Restore) and txn is not None:
             edit = self._not_below(txn, edit)
         hook = Operation(
-            self._versions, self._options, txns, edit=edit, begun_on=begun_on, after=after
+            self._versions, txns, edit=edit, begun_on=begun_on, after=after
         )
         client: Any = hook  # Any: Lance wants a namespace and gets one by its methods
         with self._queue.line() as line, hook.settled():
@@ -127,7 +126,7 @@ class Committer:
 
     def _find(self, txn: Txn | None) -> int | None:
         """Return the newest version if it holds the transaction."""
-        hook = LongLived(self._versions, self._options)
+        hook = LongLived(self._versions)
         client: Any = hook
         with hook.settled():
             table = opened(client)
@@ -139,7 +138,7 @@ class Committer:
 
         def check(manifest: bytes) -> bytes:
             below = Head(manifest).version - 1
-            body = self._versions.arbiter.read(version_name(below))
+            body = self._versions.core.arbiter.read(version_name(below))
             if body is not None and self._versions.ledger.holds(read_config(body), txn):
                 raise AlreadyAppliedError("in the table already", txns=[txn], version=below)
             return manifest if edit is None else edit(manifest)

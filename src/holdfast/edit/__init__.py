@@ -12,9 +12,9 @@ from holdfast.edit._clauses import (
     when_not_matched_insert,
 )
 from holdfast.edit._computed import Computed, RowChange
+from holdfast.edit._edits import delete_where, merge_into, replace_where, update_where
 from holdfast.edit._engine import TRIES, apply_change
 from holdfast.edit._results import ChangeResult, Counts
-from holdfast.edit._verbs import EditVerbs
 
 __all__ = [
     "TRIES",
@@ -22,12 +22,15 @@ __all__ = [
     "Clause",
     "Computed",
     "Counts",
-    "EditVerbs",
     "Matched",
     "NotMatched",
     "RowChange",
     "apply_change",
     "clauses_of",
+    "delete_where",
+    "merge_into",
+    "replace_where",
+    "update_where",
     "when_matched_delete",
     "when_matched_update",
     "when_not_matched_by_source_delete",

@@ -15,7 +15,7 @@ from holdfast.arbiter import Arbiter
 from holdfast.commits._versions import Versions
 from holdfast.errors import InvalidInputError
 from holdfast.index._builds import BuildInfo
-from holdfast.index._ground import Ground
+from holdfast.index._files import BuildFiles
 from holdfast.index._indexes import Indexes
 from holdfast.index._progress import Watch
 from holdfast.index._query import is_plain, parse_query
@@ -202,5 +202,5 @@ class IndexVerbs(ABC):
         return reader.of_view(freshness, of_view)
 
     def _indexes(self) -> Indexes:
-        ground = Ground(store=self._store, arbiter=self._arbiter, clock=self._clock)
-        return Indexes(self._versions, self._resolved, ground)
+        files = BuildFiles(store=self._store, arbiter=self._arbiter, clock=self._clock)
+        return Indexes(self._versions, self._resolved, files)

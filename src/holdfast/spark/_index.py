@@ -79,7 +79,7 @@ class SparkBuilds:
         self, indexes: Indexes, record: BuildRecord, watch: Watch | None
     ) -> Iterator[TaskDone]:
         """Let Spark run the tasks that have not finished."""
-        finished = set(finished_tasks(indexes.ground, record))
+        finished = set(finished_tasks(indexes.files, record))
         todo = [task for task in range(len(record.tasks)) if task not in finished]
         place = {
             "uri": self.table.uri,

@@ -11,8 +11,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from holdfast.errors import NotFoundError
-from holdfast.index._query import is_plain, parse_query
-from holdfast.index._search import SCORE, search
+from holdfast.read._query import is_plain, parse_query
+from holdfast.read._search import SCORE, search_base
 from holdfast.options import resolve
 from holdfast.spark._options import Given
 from holdfast.spark._place import Place
@@ -68,7 +68,7 @@ def read_search(
 
 
 def _search_base(place: Place, version: int, columns: list[str], given: Given) -> pa.Table:
-    return search(
+    return search_base(
         place.plain(version),
         place.uri,
         given.get("searchColumn"),

@@ -114,7 +114,7 @@ def rescue(
         seen = survey(store, records, progress)
         candidates = candidates_in(store, pin, records, seen)
         planned, there = _choose(candidates, ids, seen)
-        done = _commit_all(uri, options, store, arbiter, planned) if confirm else []
+        done = _commit_all(TableCore(store, arbiter, uri, options), planned) if confirm else []
     finally:
         arbiter.close()
     return RescueResult(
@@ -156,23 +156,15 @@ def _find_there(wanted: str, seen: Survey) -> Rescued:
     raise NotFoundError("the table has no such transaction", id=wanted)
 
 
-def _commit_all(
-    uri: str,
-    options: StorageOptions,
-    store: ObjectStore,
-    arbiter: Arbiter,
-    planned: Sequence[Candidate],
-) -> list[Rescued]:
+def _commit_all(core: TableCore, planned: Sequence[Candidate]) -> list[Rescued]:
     # Lance is loaded only by who commits.
     from holdfast.commits._appends import Append, Appender  # noqa: PLC0415
     from holdfast.commits._versions import Versions  # noqa: PLC0415
-    from holdfast.upkeep._ground import LogGround  # noqa: PLC0415
     from holdfast.upkeep._waiting import merge_waiting  # noqa: PLC0415
 
-    resolved = {key: resolve(key, value) for key, value in options.items()}
-    versions = Versions(store, arbiter, uri, options=resolved)
-    appender = Appender(versions, resolved)
-    after = merge_waiting(LogGround(versions=versions, options=resolved))
+    versions = Versions(core)
+    appender = Appender(versions)
+    after = merge_waiting(versions)
 
     def commit(one: Candidate) -> Rescued:
         fragments = [_fragment(part) for part in one.fragments]

@@ -15,7 +15,6 @@ from holdfast.upkeep._flush_log import (
     FlushLogResult,
     flush_log,
 )
-from holdfast.upkeep._ground import LogGround
 from holdfast.upkeep._maintain import MaintainResult, Maintenance, Policy
 from holdfast.upkeep._repair_shard import RepairShardResult, repair_shard
 from holdfast.upkeep._reset_log import ResetLogResult, Waiting, reset_log

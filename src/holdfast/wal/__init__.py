@@ -1,6 +1,6 @@
 """The fenced log: one writer per shard, the one before it locked out, nothing acknowledged lost.
 
-    appender = WalAppender.claim(store, arbiter, shard_id)   # writes: an epoch and a fence
+    appender = WalAppender.claim(core, shard_id)             # writes: an epoch and a fence
     for entry in appender.replay(): ...                      # (flushed cursor, own fence]
     appender.append(batch)                                   # one decision: position N
     appender.manifests.update(appender.epoch, publish)       # after a flush
