@@ -14,11 +14,10 @@ from holdfast.changes._read import StepReader
 from holdfast.changes._rows import change_schema, columns_of
 from holdfast.changes._start import Lag, Since, find_end, find_lag, find_start
 from holdfast.changes._steps import Step
-from holdfast.commits._dataset import open_dataset
-from holdfast.commits._versions import Versions
+from holdfast.commits import Versions, open_dataset
 from holdfast.errors import InvalidInputError
-from holdfast.formats._snapshot import SnapshotRecord
-from holdfast.read._reader import Reader
+from holdfast.formats import SnapshotRecord
+from holdfast.read import Reader
 
 
 class Changes:

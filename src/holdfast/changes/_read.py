@@ -18,19 +18,12 @@ from holdfast.changes._history import collected
 from holdfast.changes._log_rows import distinct_keys, find_changes, find_old
 from holdfast.changes._rows import TIME, change_rows, fit_rows
 from holdfast.changes._steps import Compared, Inserted, Logged, Step
+from holdfast.core import TableCore
 from holdfast.errors import NotFoundError, WalGapError
-from holdfast.formats import Name
-from holdfast.formats._entry import Entry
-from holdfast.formats._fields import arrow_field
-from holdfast.formats._snapshot import SnapshotRecord
-from holdfast.formats._sstable import TOMBSTONE
-from holdfast.formats._wal_names import entry_name
-from holdfast.read._lance import reading
-from holdfast.read._levels import Columns
-from holdfast.read._parts import open_view
-from holdfast.read._view import View
+from holdfast.formats import TOMBSTONE, Entry, Name, SnapshotRecord, arrow_field, entry_name
+from holdfast.read import Columns, View, open_view, reading
 from holdfast.storage import ObjectStore
-from holdfast.wal._log import Chain, Log
+from holdfast.wal import Chain, Log
 
 _BATCH_ROWS = 1 << 16
 _ADDRESS = "_rowaddr"
@@ -191,7 +184,7 @@ class StepReader:
         position = step.after
         try:
             plain: Any = _Plain(self._store)  # Any: of an arbiter, a log needs only this
-            log = Log(self._store, plain, step.shard_id)
+            log = Log(TableCore(self._store, plain), step.shard_id)
             for entry in log.entries(step.after, step.through):
                 chain.check(entry)
                 position = entry.position

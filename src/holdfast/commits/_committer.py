@@ -6,7 +6,6 @@ it is based on, its maker hears of a conflict: only he can build it anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import lance
@@ -23,8 +22,7 @@ from holdfast.commits._operation import (
 from holdfast.commits._queue import Queue
 from holdfast.commits._versions import Edit, Versions
 from holdfast.errors import ConflictError, InvalidInputError, NotFoundError
-from holdfast.formats import read_config, version_name
-from holdfast.formats._manifest import Head
+from holdfast.formats import Head, read_config, version_name
 from holdfast.txn import Txn
 
 LanceOperation: TypeAlias = lance.LanceOperation.BaseOperation
@@ -105,9 +103,7 @@ class Committer:
         txns = [] if txn is None else [txn]
         if isinstance(operation, lance.LanceOperation.Restore) and txn is not None:
             edit = self._not_below(txn, edit)
-        hook = Operation(
-            self._versions, txns, edit=edit, begun_on=begun_on, after=after
-        )
+        hook = Operation(self._versions, txns, edit=edit, begun_on=begun_on, after=after)
         client: Any = hook  # Any: Lance wants a namespace and gets one by its methods
         with self._queue.line() as line, hook.settled():
             self._queue.wait(line)

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from holdfast.arbiter import Arbiter, RecordedDecisions
+from holdfast.core import TableCore
 from holdfast.errors import CorruptError, InvalidInputError, NotFoundError
 from holdfast.formats import (
     STAGED_FOLDER,
@@ -21,16 +22,14 @@ from holdfast.formats import (
     ArbiterKind,
     Record,
     RecordState,
-    applied_here,
-    decode_record,
-    version_name,
-    version_of,
-)
-from holdfast.formats._transaction import (
     Transaction,
     VersionFacts,
+    applied_here,
+    decode_record,
     decode_transaction,
     transaction_path,
+    version_name,
+    version_of,
 )
 from holdfast.storage import ObjectInfo, ObjectStore
 

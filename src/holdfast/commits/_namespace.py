@@ -40,6 +40,7 @@ from holdfast.commits._folders import Folders
 from holdfast.commits._namespace_errors import for_lance, raising_for_lance
 from holdfast.commits._operation import Stationary
 from holdfast.commits._versions import Versions
+from holdfast.core import TableCore
 from holdfast.errors import (
     AlreadyExistsError,
     InvalidInputError,

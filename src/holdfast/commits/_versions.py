@@ -59,23 +59,26 @@ from holdfast.errors import (
 )
 from holdfast.formats import (
     TOKEN_KEY,
+    VERSIONS_FOLDER,
     VERSIONS_SERIES,
+    AppendTransaction,
+    Base,
+    Head,
     Name,
+    VacuumMark,
     carried_ledger,
     decision_mark,
+    is_of_table,
     is_path,
     is_staged_manifest,
     read_config,
+    read_mark,
     shown_elsewhere,
     shown_files,
+    transaction_path,
     version_name,
     version_of,
 )
-from holdfast.formats._append import AppendTransaction, Base
-from holdfast.formats._manifest import Head, is_of_table
-from holdfast.formats._transaction import transaction_path
-from holdfast.formats._vacuum_mark import VacuumMark, read_mark
-from holdfast.formats._version_files import VERSIONS_FOLDER
 from holdfast.storage import (
     LocalStore,
     NotDurableError,
@@ -630,7 +633,9 @@ class Versions:
         Lance looks there, finds nothing, and says so in its own words: a missing tag target,
         the end of the history. An error would be a failure of the whole call to it.
         """
-        return _answer(version, f"{_store_path(self.core.location)}/{version_name(version).path}", None)
+        return _answer(
+            version, f"{_store_path(self.core.location)}/{version_name(version).path}", None
+        )
 
     def _check_ours(self, name: Name, body: bytes) -> None:
         """Let Lance not take a version for made because it finds its own transaction there."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.commits._data import Data
-from holdfast.commits._versions import Versions
+from holdfast.commits import Data, Versions
 from holdfast.edit._clauses import Clause, Matched, NotMatched, clauses_of
 from holdfast.edit._engine import TRIES, apply_change
 from holdfast.edit._results import ChangeResult

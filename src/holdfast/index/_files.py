@@ -63,9 +63,7 @@ class BuildFiles:
 
     def _range(self, path: str, start: int) -> bytes:
         end = start + _CHUNK_BYTES
-        return self.core.retry(
-            path, "get", lambda: self.core.store.get(path, start=start, end=end)
-        )
+        return self.core.retry(path, "get", lambda: self.core.store.get(path, start=start, end=end))
 
     def make_durable(self, paths: Iterable[str]) -> None:
         """Fsync what Lance wrote to a local disk; other stores keep what they took."""

@@ -10,17 +10,14 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from holdfast.commits._opening import opened
-from holdfast.commits._operation import Operation
-from holdfast.commits._versions import Versions
+from holdfast.commits import Operation, Versions, opened
 from holdfast.errors import InvalidInputError, NotFoundError
-from holdfast.formats import BuildRecord, Part, index_id
-from holdfast.formats._vacuum_mark import read_mark
+from holdfast.formats import BuildRecord, Part, index_id, read_mark
 from holdfast.index._builds import BuildInfo, describe, open_records, pack, start
 from holdfast.index._commit import TableCommits, txn_of
 from holdfast.index._existing import Fate, fate_of
-from holdfast.index._finalize import Finalizer
 from holdfast.index._files import BuildFiles
+from holdfast.index._finalize import Finalizer
 from holdfast.index._lance import LanceBuilder
 from holdfast.index._parameters import (
     Settled,
@@ -61,6 +58,7 @@ class Indexes:
         self,
         column: str,
         *,
+        kind: str = "fts",
         name: str | None = None,
         replace: bool = False,
         memory_mb: int | None = None,
@@ -70,6 +68,12 @@ class Indexes:
         parameters: Mapping[str, Any],
     ) -> IndexResult:
         """Index a column: in tasks if `tasks` says how many, else at once by Lance itself."""
+        if kind != "fts":
+            raise InvalidInputError(
+                "kind is 'fts'; other indexes are made with table.dataset().create_index or "
+                "create_scalar_index",
+                kind=repr(kind),
+            )
         begun = self._files.core.clock.elapsed()
         given = check_parameters(parameters)
         check_memory(memory_mb)

@@ -18,8 +18,8 @@ from holdfast.formats import (
     index_folder,
     is_task_path,
 )
-from holdfast.index._finalize import Complete, Finalizer
 from holdfast.index._files import BuildFiles
+from holdfast.index._finalize import Complete, Finalizer
 from holdfast.index._progress import Stage, Watch, report
 
 

@@ -12,13 +12,9 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 from lance.query import FullTextQuery
 
-from holdfast.commits._dataset import open_dataset
-from holdfast.commits._versions import Versions
+from holdfast.commits import Versions, open_dataset
 from holdfast.errors import InvalidInputError, NotFoundError, SnapshotExpiredError
-from holdfast.formats import read_config, version_name
-from holdfast.formats._log_entry import read_log_entry
-from holdfast.formats._mem_wal_details import LOG_ID_KEY
-from holdfast.formats._snapshot import SnapshotRecord
+from holdfast.formats import LOG_ID_KEY, SnapshotRecord, read_config, read_log_entry, version_name
 from holdfast.read._lookup import Keys, lookup
 from holdfast.read._pins import release, take_pinned
 from holdfast.read._ranked import Vector, nearest

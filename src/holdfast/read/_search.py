@@ -9,10 +9,10 @@ import lance
 import pyarrow as pa
 from lance.query import FullTextQuery
 
-from holdfast.commits._lance import translated
+from holdfast.commits import translated
 from holdfast.errors import InvalidInputError
 from holdfast.read._query import is_plain, parse_query
-from holdfast.read._ranked import full_text, search
+from holdfast.read._ranked import full_text, search_levels
 from holdfast.read._view import View
 
 SCORE = "_score"
@@ -75,4 +75,4 @@ def search_view(
         )
     parsed = parse_query(query, column) if isinstance(query, str) else query
     plain = is_plain(query)
-    return search(view, column, parsed, limit, columns=columns, filter=filter, plain=plain)
+    return search_levels(view, column, parsed, limit, columns=columns, filter=filter, plain=plain)

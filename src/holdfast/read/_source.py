@@ -6,12 +6,9 @@ from collections.abc import Callable, Sequence
 
 from holdfast.core import TableCore
 from holdfast.errors import CollectedError, WalGapError
-from holdfast.formats._entry import Entry
-from holdfast.formats._shard_manifest import ShardManifest
+from holdfast.formats import Entry, ShardManifest
 from holdfast.read._snapshot import BaseVersion, LogTail
-from holdfast.wal._log import Chain
-from holdfast.wal._manifests import ShardManifests
-from holdfast.wal._tailer import WalTailer
+from holdfast.wal import Chain, ShardManifests, WalTailer
 
 
 class Shards:

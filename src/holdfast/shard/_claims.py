@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from holdfast.commits._versions import Versions
+from holdfast.commits import Versions
 from holdfast.errors import ConflictError, FencedError
-from holdfast.formats._manifest import Head
-from holdfast.formats._mem_wal_details import MemWalDetails
+from holdfast.formats import Head, MemWalDetails
 from holdfast.shard._base import Base, read_entry
 from holdfast.shard._config import Settings, ShardWriterConfig
 from holdfast.shard._prepare import prepared_base, read_newest_base

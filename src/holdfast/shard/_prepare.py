@@ -8,17 +8,16 @@ import lance
 from lance.dataset import Index
 from lance.lance import Bitmap
 
-from holdfast.commits._committer import Committer
-from holdfast.commits._dataset import open_dataset
-from holdfast.commits._versions import Versions
+from holdfast.commits import Committer, Versions, open_dataset
 from holdfast.errors import ConflictError, InvalidInputError, NotFoundError
-from holdfast.formats import index_id, version_name
-from holdfast.formats._content import check_log_types
-from holdfast.formats._mem_wal_details import (
+from holdfast.formats import (
     DETAILS_TYPE,
     MEM_WAL_INDEX,
     MemWalDetails,
+    check_log_types,
     encode_details,
+    index_id,
+    version_name,
 )
 from holdfast.shard._base import Base, read_base, read_entry
 from holdfast.shard._config import ShardWriterConfig, recorded

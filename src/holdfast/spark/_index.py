@@ -13,11 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.formats import BuildRecord
-from holdfast.index._builds import finished_tasks
-from holdfast.index._indexes import Indexes
-from holdfast.index._progress import Stage, Watch, report
-from holdfast.index._results import IndexResult
-from holdfast.index._task import TaskDone
+from holdfast.index import Indexes, IndexResult, Stage, TaskDone, Watch, finished_tasks, report
 from holdfast.spark._progress import Session, is_connect
 from holdfast.spark._tasks import run_tasks
 from holdfast.table import Table, open_table
@@ -73,7 +69,7 @@ class SparkBuilds:
         )
 
     def _indexes(self) -> Indexes:
-        return self.table._indexes()  # noqa: SLF001 - the verbs' own way in
+        return Indexes(self.table.versions)
 
     def _run(
         self, indexes: Indexes, record: BuildRecord, watch: Watch | None
@@ -115,7 +111,7 @@ def build(given: Mapping[str, Any]) -> Mapping[str, Any]:  # Any: JSON
     """Run one task of a build; on an executor."""
     table = open_table(given["uri"], given["options"], commit_store=given["commit_store"])
     try:
-        done = table._indexes().run_task(given["build_id"], int(given["task"]))  # noqa: SLF001
+        done = Indexes(table.versions).run_task(given["build_id"], int(given["task"]))
     finally:
         table.close()
     return {"task": done.task, "reused": done.reused, "documents": done.documents}

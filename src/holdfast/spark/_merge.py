@@ -25,22 +25,24 @@ from pyspark.sql import functions as f
 
 from holdfast._ids import Ids, RandomIds
 from holdfast.edit import (
+    DELETE_MARK,
     TRIES,
     ChangeResult,
     Clause,
     Computed,
     Counts,
+    DataMerge,
     Matched,
     NotMatched,
     RowChange,
     apply_change,
+    by_fragment,
+    check_keys,
     clauses_of,
+    named_keys,
+    refuse_unwritable,
+    write_rows,
 )
-from holdfast.edit._clauses import DELETE_MARK
-from holdfast.edit._computed import by_fragment
-from holdfast.edit._merge import check_keys
-from holdfast.edit._rows import refuse_unwritable, write_rows
-from holdfast.edit._source import DataMerge, named_keys
 from holdfast.formats import temporary_path
 from holdfast.spark._merge_join import (
     Frame,
@@ -56,7 +58,7 @@ from holdfast.spark._tasks import failure_of, raise_if_error
 from holdfast.spark._types import check_writable
 from holdfast.table import Table
 from holdfast.txn import TxnLike
-from holdfast.upkeep._key_set import KeySet, key_of
+from holdfast.upkeep import KeySet, key_of
 
 MergeResult: TypeAlias = ChangeResult
 """What one merge did."""
@@ -132,9 +134,10 @@ class Merge:
             CommitUnknownError: the outcome could not be learnt.
         """
         self._table.check_writable()  # before the tasks write files
-        ground = self._table._log_ground()  # noqa: SLF001 - an edge of the same house
         with described(self._spark, f"holdfast: merge into {self._table.uri}"):
-            return apply_change(ground, self, txn=txn, tries=tries, over_log=self._over_log)
+            return apply_change(
+                self._table.versions, self, txn=txn, tries=tries, over_log=self._over_log
+            )
 
     def compute(self, base: lance.LanceDataset) -> Computed:
         """Stage the source, the first time; then compute the changes to a version."""
@@ -171,7 +174,7 @@ class Merge:
             stage=stage,
         )
         parts = write_changes(self._table, work, source)
-        staged = collect(parts, self._table._store, int(base.version))  # noqa: SLF001 - as above
+        staged = collect(parts, self._table.core.store, int(base.version))
         keys = 0 if staged.keys is None else staged.keys.num_rows
         if staged.too_many or keys > _KEYS_IN_MEMORY:
             return self._joined(source, self._clauses.all)
@@ -288,7 +291,7 @@ def write_changes(table: Table, work: Work, frame: Frame) -> list[Written]:
         frame.write.format(SOURCE).option(WORK, work.encoded()).mode("append").save()
     except Exception as error:
         raise failure_of(error, f"write into {table.uri}") from error
-    store = table._store  # noqa: SLF001 - an edge of the same house
+    store = table.core.store
     bodies = json.loads(store.get(work.answer))
     store.delete([work.answer])
     parts = [Written(**json.loads(body)) for body in bodies]

@@ -12,9 +12,7 @@ import lance
 from pyspark.sql import functions as f
 
 from holdfast._ids import RandomIds
-from holdfast.edit import ChangeResult, Computed, Counts, apply_change
-from holdfast.edit._computed import by_fragment
-from holdfast.edit._where import Where
+from holdfast.edit import ChangeResult, Computed, Counts, Where, apply_change, by_fragment
 from holdfast.errors import InvalidInputError
 from holdfast.formats import temporary_path
 from holdfast.spark._merge import fragments_of, write_changes
@@ -46,9 +44,8 @@ class FrameReplace(Where):
             HoldfastError: as for `SparkTable.replace_where`.
         """
         self._table.check_writable()  # before the tasks write files
-        ground = self._table._log_ground()  # noqa: SLF001 - an edge of the same house
         with described(self._frame.sparkSession, f"holdfast: replace rows of {self._table.uri}"):
-            return apply_change(ground, self, txn=txn, tries=tries, over_log=over_log)
+            return apply_change(self._table.versions, self, txn=txn, tries=tries, over_log=over_log)
 
     def renew(self) -> None:
         """Write the rows anew."""

@@ -31,7 +31,7 @@ from datetime import timedelta
 import numpy as np
 import pyarrow as pa
 
-from holdfast.commits._lance import translated
+from holdfast.commits import Versions, open_dataset, translated
 from holdfast.errors import (
     CollectedError,
     ConflictError,
@@ -42,18 +42,10 @@ from holdfast.errors import (
     SealedError,
 )
 from holdfast.events import EventKind, emit
-from holdfast.formats import txns_of
-from holdfast.formats._entry import Entry
-from holdfast.formats._keys import newest_per_key
-from holdfast.formats._shard_manifest import ShardManifest, SsTable
-from holdfast.shard._base import Base
-from holdfast.shard._engine import MEMTABLE_TAG
-from holdfast.shard._rows import fitted
-from holdfast.shard._sstables import whole
+from holdfast.formats import Entry, ShardManifest, SsTable, newest_per_key, txns_of
+from holdfast.shard import MEMTABLE_TAG, Base, fitted, read_log_base, sstables_of, whole
 from holdfast.txn import Txn
-from holdfast.wal import ShardManifests, WalAppender, WalTailer, remember
-from holdfast.wal._boundary import store_time
-from holdfast.wal._log import Chain, Log
+from holdfast.wal import Chain, Log, ShardManifests, WalAppender, WalTailer, remember, store_time
 
 log = logging.getLogger("holdfast.upkeep")
 
@@ -374,9 +366,7 @@ def claim_epoch(versions: Versions, shard_id: str) -> int:
         SealedError: nobody can claim it.
         Other errors: as for `WalAppender.claim`.
     """
-    appender = WalAppender.claim(
-        versions.core, shard_id
-    )
+    appender = WalAppender.claim(versions.core, shard_id)
     appender.close()
     return appender.epoch
 

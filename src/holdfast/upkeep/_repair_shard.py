@@ -28,14 +28,21 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from holdfast.commits import Versions, open_dataset
 from holdfast.errors import ConflictError, CorruptError, FencedError, NotFoundError
-from holdfast.formats._fields import Field, fit_array
-from holdfast.formats._shard_manifest import ShardManifest, SsTable
-from holdfast.formats._sstable import TOMBSTONE, sstable_path
-from holdfast.formats._wal_names import quarantine_folder
-from holdfast.shard._base import Base
+from holdfast.formats import (
+    TOMBSTONE,
+    Field,
+    ShardManifest,
+    SsTable,
+    fit_array,
+    quarantine_folder,
+    sstable_path,
+)
+from holdfast.shard import Base, read_log_base, read_merged, sstables_of
 from holdfast.upkeep._merge_rows import columns_in
 from holdfast.upkeep._sstable_exam import SstableDamage, SstableExam, SstableWound
+from holdfast.wal import ShardManifests
 
 _TRIES = 16
 _AHEAD = 16  # so many flushes of a live writer do not disturb a repair
@@ -91,7 +98,9 @@ def explain_unreadable(versions: Versions, shard_id: str, sstables: Sequence[SsT
         UnavailableError, PermissionDeniedError: the store did not tell.
     """
     for table in sstables:
-        wound = SstableExam(versions.core.store, sstables_of(versions.core), shard_id, table).wound()
+        wound = SstableExam(
+            versions.core.store, sstables_of(versions.core), shard_id, table
+        ).wound()
         if wound is not None and wound.damage is not SstableDamage.BESIDE:
             raise CorruptError(
                 "a generation holds rows that nobody can read: bring its files back from a "

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from holdfast._clock import Clock, SystemClock
-from holdfast.arbiter import Arbiter, open_arbiter, read_pin
-from holdfast.commits._history import in_parallel, records_of, require_versions
+from holdfast.arbiter import open_arbiter, read_pin
+from holdfast.commits import in_parallel, records_of, require_versions
+from holdfast.core import TableCore
 from holdfast.errors import InvalidInputError, NotFoundError
-from holdfast.formats._transaction import FragmentEntry
-from holdfast.options import StorageOptions, resolve
-from holdfast.storage import ObjectStore, open_store
+from holdfast.formats import FragmentEntry
+from holdfast.options import StorageOptions
+from holdfast.storage import open_store
 from holdfast.txn import FreeTxn
 from holdfast.upkeep._candidates import Candidate
 from holdfast.upkeep._doctor import candidates_in
@@ -158,8 +159,11 @@ def _find_there(wanted: str, seen: Survey) -> Rescued:
 
 def _commit_all(core: TableCore, planned: Sequence[Candidate]) -> list[Rescued]:
     # Lance is loaded only by who commits.
-    from holdfast.commits._appends import Append, Appender  # noqa: PLC0415
-    from holdfast.commits._versions import Versions  # noqa: PLC0415
+    from holdfast.commits import (  # noqa: PLC0415
+        Append,
+        Appender,
+        Versions,
+    )
     from holdfast.upkeep._waiting import merge_waiting  # noqa: PLC0415
 
     versions = Versions(core)

@@ -20,15 +20,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from holdfast.commits._committer import Committer
-from holdfast.commits._versions import Edit
+from holdfast.commits import Committer, Edit, Versions, open_dataset
 from holdfast.errors import ConflictError, InvalidInputError, SealedError
-from holdfast.formats import version_name
-from holdfast.formats._log_entry import LogEntry, put_log_entry, read_log_entry
-from holdfast.formats._manifest import Head, edit_config
-from holdfast.formats._mem_wal_details import LOG_ID_KEY, MemWalDetails
-from holdfast.formats._shard_manifest import ShardManifest
-from holdfast.wal import WalAppender
+from holdfast.formats import (
+    LOG_ID_KEY,
+    Head,
+    LogEntry,
+    MemWalDetails,
+    ShardManifest,
+    edit_config,
+    put_log_entry,
+    read_log_entry,
+    version_name,
+)
+from holdfast.wal import ShardManifests, WalAppender, WalTailer
 
 Waiting = Literal["keep", "discard"]
 
@@ -62,7 +67,11 @@ def reset_log(versions: Versions, waiting: Waiting, *, confirm: bool) -> ResetLo
     if waiting not in {"keep", "discard"}:
         raise InvalidInputError("waiting is 'keep' or 'discard'", waiting=repr(waiting))
     begun = versions.core.clock.elapsed()
-    shards = [one for one in versions.core.shard_ids() if ShardManifests(versions.core, one).latest() is not None]
+    shards = [
+        one
+        for one in versions.core.shard_ids()
+        if ShardManifests(versions.core, one).latest() is not None
+    ]
     if not shards:
         raise InvalidInputError(
             "this table has no shards: nothing waits", table=versions.core.location
@@ -114,13 +123,13 @@ def _settle(versions: Versions, shard_id: str, waiting: Waiting) -> int:
     manifests = ShardManifests(versions.core, shard_id)
     fence: int | None = None
     try:
-        appender = WalAppender.claim(
-            versions.core, shard_id
-        )
+        appender = WalAppender.claim(versions.core, shard_id)
         appender.close()
         fence = appender.fence_position
     except SealedError:
-        fence = max((one.position for one in WalTailer(versions.core, shard_id).entries()), default=None)
+        fence = max(
+            (one.position for one in WalTailer(versions.core, shard_id).entries()), default=None
+        )
     current = manifests.latest()
     if current is None:
         raise ConflictError("the shard is gone: try again", shard_id=shard_id)

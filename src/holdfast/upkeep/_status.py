@@ -8,30 +8,34 @@ it wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
-from holdfast._clock import Clock
-from holdfast.arbiter import Arbiter, for_reading
-from holdfast.commits._history import (
+from holdfast.commits import (
     TableStatus,
+    Versions,
     list_versions,
+    open_dataset,
     read_status,
     read_version,
     records_of,
 )
+from holdfast.core import TableCore
 from holdfast.errors import HoldfastError, PermissionDeniedError, UnavailableError
-from holdfast.formats._log_entry import read_log_entry
-from holdfast.formats._mem_wal_details import MEM_WAL_INDEX
-from holdfast.formats._sstable import SSTABLE_MANIFEST, sstable_path
-from holdfast.formats._transaction import VersionFacts
-from holdfast.storage import ObjectInfo, ObjectStore
+from holdfast.formats import (
+    MEM_WAL_INDEX,
+    SSTABLE_MANIFEST,
+    VersionFacts,
+    read_log_entry,
+    sstable_path,
+)
+from holdfast.storage import ObjectInfo
 from holdfast.upkeep._maintain import Policy, is_fence
-from holdfast.wal import Log, ShardManifest, ShardManifests, list_shards
+from holdfast.wal import Log, ShardManifest, ShardManifests
 
 STUCK_AFTER = timedelta(hours=1)
 """How old the oldest unflushed log entry may be before its writer counts as stuck."""
@@ -160,9 +164,7 @@ class Status(TableStatus):
         return not self.alerts
 
 
-def read_full_status(
-    core: TableCore, *, policy: Policy | None = None
-) -> Status:
+def read_full_status(core: TableCore, *, policy: Policy | None = None) -> Status:
     """Return how a table is doing; changes nothing.
 
     Raises:
@@ -330,7 +332,9 @@ class _Look:
                 f"shard {shard.shard} has rows in its log since {age:,.0f} s that nobody "
                 "flushes: is its writer stuck or gone?"
             )
-            yield Alert(kind=AlertKind.STUCK, what=what, command=f"holdfast maintain {self._core.location}")
+            yield Alert(
+                kind=AlertKind.STUCK, what=what, command=f"holdfast maintain {self._core.location}"
+            )
 
     def _overdue(self, status: Status) -> Iterator[Alert]:
         command = f"holdfast maintain {self._core.location}"

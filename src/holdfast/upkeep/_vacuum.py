@@ -17,14 +17,12 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from holdfast._clock import Clock, SystemClock
-from holdfast._ids import Ids
-from holdfast.arbiter import Arbiter, open_arbiter
-from holdfast.commits._boundary import KEPT_AT_LEAST
-from holdfast.commits._versions import Edit, Versions
+from holdfast.arbiter import open_arbiter
+from holdfast.commits import KEPT_AT_LEAST, Edit, Versions
+from holdfast.core import TableCore
 from holdfast.errors import InvalidInputError
 from holdfast.events import EventKind, emit
-from holdfast.options import StorageOptions, resolve, suggestion
+from holdfast.options import StorageOptions, suggestion
 from holdfast.storage import ObjectStore, open_store
 from holdfast.upkeep._leftovers import Contents, read_contents
 from holdfast.upkeep._numbers import Touch, is_numbered, may_rise, raise_number, read_due
@@ -183,7 +181,7 @@ def vacuum(
 def _touch(core: TableCore, edit: Edit) -> None:
     """Make a version that changes nothing but what the edit does."""
     # Lance is loaded only by who commits.
-    from holdfast.commits._committer import Committer  # noqa: PLC0415
+    from holdfast.commits import Committer  # noqa: PLC0415
 
     Committer(Versions(core)).touch(edit)
 
@@ -202,9 +200,7 @@ def plan_vacuum(
     """
     _check_grace(grace)
     _check_kept(keep_versions_for, what)
-    return find_leftovers(
-        core, _kinds(what), grace=grace, keep_versions_for=keep_versions_for
-    )
+    return find_leftovers(core, _kinds(what), grace=grace, keep_versions_for=keep_versions_for)
 
 
 def find_leftovers(
@@ -244,9 +240,7 @@ def vacuum_table(
         HoldfastError: as for `vacuum`.
     """
     begun = core.clock.elapsed()
-    contents, found = plan_vacuum(
-        core, what=what, grace=grace, keep_versions_for=keep_versions_for
-    )
+    contents, found = plan_vacuum(core, what=what, grace=grace, keep_versions_for=keep_versions_for)
     raised = _is_worth_raising(contents, found)
     if confirm:
         gone, raised = take_leftovers(contents, found, touch)

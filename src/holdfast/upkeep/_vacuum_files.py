@@ -8,24 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from holdfast.commits._history import VERSIONS_FOLDER
+from holdfast.commits import VERSIONS_FOLDER
 from holdfast.errors import CorruptError, InvalidInputError, NotFoundError
 from holdfast.formats import (
+    DATA_FOLDER,
+    DELETIONS_FOLDER,
     PIN_PATH,
     PROBE_FOLDER,
     STAGED_FOLDER,
     TEMPORARY_FOLDER,
+    TRANSACTIONS_FOLDER,
+    TXNS_FOLDER,
+    VACUUM_FOLDER,
+    VersionFacts,
     is_left_by_lance,
     is_staged_manifest,
+    number_of_list,
 )
-from holdfast.formats._transaction import (
-    DATA_FOLDER,
-    DELETIONS_FOLDER,
-    TRANSACTIONS_FOLDER,
-    VersionFacts,
-)
-from holdfast.formats._txn_file import TXNS_FOLDER
-from holdfast.formats._vacuum_mark import VACUUM_FOLDER, number_of_list
 from holdfast.storage import ObjectInfo, ObjectStore
 from holdfast.upkeep._branches import failed_branches
 from holdfast.upkeep._doctor import candidates_in
@@ -45,7 +44,9 @@ def find_versions(contents: Contents) -> Found:
     transactions = contents.old_below(TRANSACTIONS_FOLDER)
     if tied is not None and any(info.modified <= tied.modified for info in transactions):
         seen = survey(contents.core.store, contents.records)
-        found = candidates_in(contents.core.store, contents.core.arbiter.pin, contents.records, seen)
+        found = candidates_in(
+            contents.core.store, contents.core.arbiter.pin, contents.records, seen
+        )
         if any(one.doubt is None for one in found):
             raise InvalidInputError(
                 "old versions tell which appends were lost before the table was tied: run "
@@ -56,7 +57,9 @@ def find_versions(contents: Contents) -> Found:
 
 def find_data(contents: Contents) -> Found:
     """Data files that no version shows; those that `rescue` could bring back stay."""
-    orphans = [info for info in contents.old_below(DATA_FOLDER) if not contents.is_needed(info.path)]
+    orphans = [
+        info for info in contents.old_below(DATA_FOLDER) if not contents.is_needed(info.path)
+    ]
     kept = rescuable(contents, orphans)
     for info in orphans:
         if info.path not in kept:

@@ -16,12 +16,13 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from holdfast.commits._log_rules import After, register_keeper
-from holdfast.commits._versions import Versions
+from holdfast.commits import After, Versions, open_dataset, register_keeper
 from holdfast.errors import ConflictError, LogWaitsError, SealedError
-from holdfast.formats._keys import key_columns
+from holdfast.formats import key_columns
+from holdfast.shard import read_entry_at, read_log_base, read_merged
 from holdfast.upkeep._compact_lsm import CompactLsmResult, compact_lsm
 from holdfast.upkeep._flush_log import IDLE, FlushLogResult, claim_epoch, flush_log
+from holdfast.wal import ShardManifests, WalTailer
 
 _NOW = timedelta(0)
 _TRIES = 4
@@ -41,7 +42,9 @@ class Keeper:
             UnavailableError, PermissionDeniedError: a store did not tell.
         """
         versions = self._versions
-        return [one for one in versions.core.shard_ids() if _waits(versions, one, merged.get(one, 0))]
+        return [
+            one for one in versions.core.shard_ids() if _waits(versions, one, merged.get(one, 0))
+        ]
 
     def supersede(self, *, fence: bool) -> dict[str, int]:
         """Flush all that waits, and return by shard the newest generation.

@@ -59,10 +59,16 @@ from holdfast.errors import (
     WalGapError,
 )
 from holdfast.events import EventKind, emit
-from holdfast.formats._content import check_values
-from holdfast.formats._entry import Entry, EntryDraft, decode_entry, draft_entry, draft_fence
-from holdfast.formats._shard_manifest import ShardManifest
-from holdfast.formats._wal_names import entry_name
+from holdfast.formats import (
+    Entry,
+    EntryDraft,
+    ShardManifest,
+    check_values,
+    decode_entry,
+    draft_entry,
+    draft_fence,
+    entry_name,
+)
 from holdfast.storage import Handle
 from holdfast.wal._log import Chain, Log
 from holdfast.wal._manifests import ShardManifests, fenced
@@ -160,9 +166,7 @@ class WalAppender(Handle):
         )
         return self
 
-    def __init__(
-        self, core: TableCore, manifests: ShardManifests, manifest: ShardManifest
-    ) -> None:
+    def __init__(self, core: TableCore, manifests: ShardManifests, manifest: ShardManifest) -> None:
         self.shard_id = manifest.shard_id
         self.epoch = manifest.writer_epoch
         self.writer = core.ids.token().removeprefix("hf-")

@@ -24,10 +24,11 @@ from holdfast.arbiter import RecordedDecisions
 from holdfast.core import TableCore
 from holdfast.errors import CorruptError
 from holdfast.events import EventKind, emit
-from holdfast.formats import Name
-from holdfast.formats._entry import MAX_FENCE_BYTES, MIN_ENTRY_BYTES
-from holdfast.formats._wal_names import (
+from holdfast.formats import (
+    MAX_FENCE_BYTES,
+    MIN_ENTRY_BYTES,
     BoundaryKind,
+    Name,
     entry_name,
     shard_manifest_folder,
     shard_manifest_name,
@@ -65,9 +66,7 @@ class LogCollection:
     paths: tuple[str, ...]
 
 
-def collect_log(
-    core: TableCore, shard_id: str, *, confirm: bool = False
-) -> LogCollection:
+def collect_log(core: TableCore, shard_id: str, *, confirm: bool = False) -> LogCollection:
     """Remove log entries that were flushed, and manifests that are old. Safe beside writers.
 
     Args:

@@ -28,10 +28,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter import Arbiter
 from holdfast.commits import Ledger
+from holdfast.core import TableCore
 from holdfast.errors import ConflictError, HoldfastError, NotFoundError, WalGapError
 from holdfast.formats import (
+    BoundaryKind,
     Ranges,
     check_gaps,
     check_shard_id,
@@ -44,7 +45,6 @@ from holdfast.formats import (
     remembered,
     txns_of,
 )
-from holdfast.formats._wal_names import BoundaryKind
 from holdfast.storage import ObjectInfo, ObjectStore
 from holdfast.txn import AppTxn, Txn
 from holdfast.wal._boundary import Boundary
@@ -293,7 +293,8 @@ class LogMemory:
         known = self._stored
         if known is None:
             first = Memory(position)
-            self._core.arbiter.confirm_place()  # what is put in another table's folder would be believed
+            # What is put in the folder of another table would be believed.
+            self._core.arbiter.confirm_place()
             self._memories.put(first)
             with self._lock:
                 stored = self._stored

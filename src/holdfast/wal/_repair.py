@@ -13,8 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter import Arbiter, RecordedDecisions, Won
+from holdfast._ids import Ids
+from holdfast.arbiter import RecordedDecisions, Won
+from holdfast.core import TableCore
 from holdfast.errors import (
     CollectedError,
     CommitUnknownError,
@@ -22,10 +23,16 @@ from holdfast.errors import (
     ForeignVersionError,
     NotFoundError,
 )
-from holdfast.formats._entry import Entry, EntryDraft, draft_entry, draft_fence
-from holdfast.formats._salvage import good_rows, only_rows
-from holdfast.formats._wal_names import entry_name, quarantine_path
-from holdfast.storage import ObjectStore
+from holdfast.formats import (
+    Entry,
+    EntryDraft,
+    draft_entry,
+    draft_fence,
+    entry_name,
+    good_rows,
+    only_rows,
+    quarantine_path,
+)
 from holdfast.wal._log import Log
 from holdfast.wal._manifests import ShardManifests
 
@@ -77,9 +84,7 @@ class Repair:
     confirmed: bool
 
 
-def repair_log(
-    core: TableCore, shard_id: str, *, confirm: bool = False
-) -> Repair:
+def repair_log(core: TableCore, shard_id: str, *, confirm: bool = False) -> Repair:
     """Find what cannot be read of a log; with `confirm`, WRITE fences in its place.
 
     Raises:
