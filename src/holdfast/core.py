@@ -19,10 +19,10 @@ from holdfast.formats import MEM_WAL_FOLDER, shard_of, version_name
 from holdfast.options import StorageOptions, resolve
 from holdfast.storage import (
     Handle,
-    LocalStore,
     ObjectStore,
     SupportsFolders,
     SupportsLanceAddress,
+    SupportsLocalFiles,
 )
 
 T = TypeVar("T")
@@ -147,7 +147,7 @@ def list_shards(store: ObjectStore) -> list[str]:
 
 def _has_objects(store: ObjectStore, name: str) -> bool:
     """Tell whether a folder is more than a name: a disk keeps those that were emptied."""
-    if not isinstance(store, LocalStore):
+    if not isinstance(store, SupportsLocalFiles):
         return True
     folder = f"{MEM_WAL_FOLDER}/{name}"
     return bool(store.list(f"{folder}/manifest") or store.list(folder))

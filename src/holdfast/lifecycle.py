@@ -17,8 +17,8 @@ from lance.fragment import FragmentMetadata
 
 from holdfast.arbiter import (
     STOCK_DYNAMODB,
-    RecordedDecisions,
     StockRows,
+    SupportsSeries,
     accept_shards,
     confirm_pin,
     create_arbiter,
@@ -153,7 +153,7 @@ def _create(
     with operation.settled():
         made = created(hook, schema, fragments)
         operation.returned(int(made.version))
-    if isinstance(arbiter, RecordedDecisions):
+    if isinstance(arbiter, SupportsSeries):
         confirm_pin(store, arbiter.pin)
     return table
 
@@ -229,7 +229,7 @@ def adopt_table(
             "accept the newest version that is there", newest=newest, accept=accept
         )
     arbiter = create_arbiter(uri, options, commit_store=commit_store)
-    if isinstance(arbiter, RecordedDecisions):
+    if isinstance(arbiter, SupportsSeries):
         if accept is not None or arbiter.newest(VERSIONS_SERIES) is None:
             arbiter.accept(VERSIONS_SERIES, newest)
         accept_shards(store, arbiter)
@@ -266,12 +266,12 @@ def release_table(
     options = StorageOptions(storage_options)
     store = open_store(uri, options)
     arbiter = open_arbiter(uri, options, commit_store=commit_store)
-    if isinstance(arbiter, RecordedDecisions):
+    if isinstance(arbiter, SupportsSeries):
         newest = arbiter.newest(VERSIONS_SERIES)
         if newest:
             arbiter.read(version_name(newest))
     store.delete([PIN_PATH])
-    if isinstance(arbiter, RecordedDecisions):
+    if isinstance(arbiter, SupportsSeries):
         arbiter.retire()
     arbiter.close()
     resolved = {key: resolve(key, value) for key, value in options.items()}

@@ -21,8 +21,8 @@ from holdfast.arbiter import (
     Decision,
     EndsTurn,
     Lost,
-    RecordedDecisions,
     SupportsChains,
+    SupportsSeries,
     SupportsTurns,
 )
 from holdfast.commits._columns import check_rebased
@@ -80,10 +80,11 @@ from holdfast.formats import (
     version_of,
 )
 from holdfast.storage import (
-    LocalStore,
     NotDurableError,
     SupportsFileIds,
+    SupportsLocalFiles,
     SupportsSync,
+    sync_file,
 )
 from holdfast.txn import Txn
 
@@ -466,14 +467,14 @@ class Versions:
         What is not there cannot be: Lance wrote new files just now, and the others belong to
         a table that this one was cloned from.
         """
-        if not isinstance(self.core.store, LocalStore):
+        if not isinstance(self.core.store, SupportsLocalFiles):
             return
         shown = shown_elsewhere(manifest)
         for path in sorted(shown - self._durable_elsewhere):
             if "://" not in path or path.startswith("file://"):
                 file = Path(path.removeprefix("file://")).absolute()
                 with suppress(NotFoundError, PermissionDeniedError, InvalidInputError):
-                    LocalStore(file.parent).sync([file.name])
+                    sync_file(file)
         self._durable_elsewhere = shown
 
     def drop(self, path: str) -> None:
@@ -488,7 +489,7 @@ class Versions:
             UnavailableError: a store gave no answer, or a disk that failed cannot be trusted.
         """
         self._check_durable()
-        if not isinstance(self.core.arbiter, RecordedDecisions):
+        if not isinstance(self.core.arbiter, SupportsSeries):
             return {"versions": []}
         number = self._newest_recorded(self.core.arbiter)
         if not number:
@@ -517,7 +518,7 @@ class Versions:
         """Return the numbers of the versions that are there, or about to be."""
         listed = (version_of(info.path) for info in self.core.store.list(VERSIONS_FOLDER))
         found = {number for number in listed if number is not None}
-        if isinstance(self.core.arbiter, RecordedDecisions):
+        if isinstance(self.core.arbiter, SupportsSeries):
             newest = self.core.arbiter.newest(VERSIONS_SERIES) or 0
             beyond = max(found, default=newest - 1) + 1
             found.update(range(max(1, beyond), newest + 1))
@@ -534,7 +535,7 @@ class Versions:
             UnavailableError: as for `newest`.
         """
         self._check_durable()
-        if isinstance(self.core.arbiter, RecordedDecisions):
+        if isinstance(self.core.arbiter, SupportsSeries):
             number = self._newest_recorded(self.core.arbiter)
             return self.core.arbiter.read(version_name(number)) if number else None
         newest = find_newest_object(self.core.store)
@@ -550,7 +551,7 @@ class Versions:
         A hint, and only on local disk: nobody is asked whether it was decided, and it may be
         a version that outlived its successors because it has a tag.
         """
-        if not known or not isinstance(self.core.store, LocalStore):
+        if not known or not isinstance(self.core.store, SupportsLocalFiles):
             return None
         self._check_durable()
         root = self.core.store.root
@@ -561,7 +562,7 @@ class Versions:
         except NotFoundError:
             return None
 
-    def _newest_recorded(self, arbiter: RecordedDecisions) -> int | None:
+    def _newest_recorded(self, arbiter: SupportsSeries) -> int | None:
         """Return the newest recorded version, once it is shown that nothing lies beyond it.
 
         Raises:
@@ -618,7 +619,7 @@ class Versions:
         self._check_durable()
         name = version_name(version)
         # Lance opens the object at the name: bytes that wait elsewhere are no answer to it.
-        if isinstance(self.core.arbiter, RecordedDecisions):
+        if isinstance(self.core.arbiter, SupportsSeries):
             body = self.core.arbiter.read_finished(name)
         else:
             body = self.core.arbiter.read(name)
@@ -639,7 +640,7 @@ class Versions:
 
     def _check_ours(self, name: Name, body: bytes) -> None:
         """Let Lance not take a version for made because it finds its own transaction there."""
-        if not self._unsure or isinstance(self.core.arbiter, RecordedDecisions):
+        if not self._unsure or isinstance(self.core.arbiter, SupportsSeries):
             return
         token = read_config(body).get(TOKEN_KEY, "")
         if token in self._unsure and find_overtaking(self.core.store, name, token) is not None:

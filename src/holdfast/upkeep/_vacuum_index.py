@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 
-from holdfast.arbiter import RecordedDecisions
+from holdfast.arbiter import SupportsSeries
 from holdfast.errors import InvalidInputError
 from holdfast.formats import (
     BUILDS_FOLDER,
@@ -48,7 +48,7 @@ def take_indexes(contents: Contents, paths: Collection[str]) -> set[str]:
             continue  # something of it came since
         records = [path for path in wanted if path.startswith(f"{BUILDS_FOLDER}/")]
         contents.core.store.delete([path for path in records if path.endswith("/build.json")])
-        if isinstance(contents.core.arbiter, RecordedDecisions):
+        if isinstance(contents.core.arbiter, SupportsSeries):
             for path in records:
                 contents.core.arbiter.accept(Name.single(path).series, 0)
         contents.core.store.delete(wanted)

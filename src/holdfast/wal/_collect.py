@@ -20,7 +20,7 @@ import itertools
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from holdfast.arbiter import RecordedDecisions
+from holdfast.arbiter import SupportsSeries
 from holdfast.core import TableCore
 from holdfast.errors import CorruptError
 from holdfast.events import EventKind, emit
@@ -183,7 +183,7 @@ def _without_hole(store: ObjectStore, shard_id: str, planned: Collection[int]) -
 def _raise(core: TableCore, shard_id: str, kind: BoundaryKind, last: Name) -> None:
     """Make sure that no number up to the last one is ever decided again."""
     Boundary(core.store, shard_id, kind).raise_to(last.number)
-    if isinstance(core.arbiter, RecordedDecisions):
+    if isinstance(core.arbiter, SupportsSeries):
         core.arbiter.accept(last.series, last.number)
 
 

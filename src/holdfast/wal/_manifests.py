@@ -30,7 +30,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from holdfast.arbiter import Lost, RecordedDecisions
+from holdfast.arbiter import Lost, SupportsSeries
 from holdfast.core import TableCore
 from holdfast.errors import (
     CollectedError,
@@ -289,7 +289,7 @@ class ShardManifests:
             self._known = self._decode(wanted.version, decision.body)
             return self._known
         self._confirm_place(name)
-        if not isinstance(self._core.arbiter, RecordedDecisions) and self._is_collected(
+        if not isinstance(self._core.arbiter, SupportsSeries) and self._is_collected(
             wanted.version
         ):
             self._delete(name)

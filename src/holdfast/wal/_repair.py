@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from holdfast._ids import Ids
-from holdfast.arbiter import RecordedDecisions, Won
+from holdfast.arbiter import SupportsSeries, Won
 from holdfast.core import TableCore
 from holdfast.errors import (
     CollectedError,
@@ -155,7 +155,7 @@ def _fence_end(core: TableCore, log: Log, last: int, epoch: int) -> int:
         token = ids.token()
         body = draft.stamp(position=position, sequence=0, token=token)
         name = entry_name(log.shard_id, position)
-        if isinstance(arbiter, RecordedDecisions) and position == last + 1:
+        if isinstance(arbiter, SupportsSeries) and position == last + 1:
             arbiter.accept(name.series, last)  # what is missing there stays missing
         try:
             decision = arbiter.decide(name, body, token)
