@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.arbiter import Arbiter, Lost, Name
+from holdfast.core import TableCore
 from holdfast.errors import (
     CommitUnknownError,
     CorruptError,
@@ -43,8 +44,8 @@ from holdfast.formats import (
 )
 from holdfast.index import _finalize, _publish, _task
 from holdfast.index._builds import start
-from holdfast.index._finalize import Complete
 from holdfast.index._files import BuildFiles
+from holdfast.index._finalize import Complete
 from holdfast.index._marker import Marker
 from holdfast.index._task import Built
 from holdfast.storage import ObjectInfo, ObjectStore
@@ -131,7 +132,8 @@ class Code:
 
 
 def files_of(store: ObjectStore, arbiter: Arbiter, ids: CountedIds) -> BuildFiles:
-    return BuildFiles(store=store, arbiter=arbiter, clock=StillClock(), ids=ids, retry=RETRY)
+    core = TableCore(store, arbiter, clock=StillClock(), ids=ids, retry_policy=RETRY)
+    return BuildFiles(core)
 
 
 def publish_by(code: Code, files: BuildFiles) -> None:

@@ -283,7 +283,7 @@ def test_a_claimer_that_slept_through_an_overwrite_writes_for_its_columns(
 
     shard = new_shard()
     table.claim_writer(shard).close()
-    monkeypatch.setattr("holdfast.shard._verbs.WalAppender.claim", slow)
+    monkeypatch.setattr("holdfast.shard._claims.WalAppender.claim", slow)
     with table.claim_writer(shard) as writer:
         writer.put([{"k": 2, "country": "SE"}])
     assert table.lookup([2]).to_pylist() == [{"k": 2, "country": "SE"}]
@@ -493,9 +493,9 @@ def test_the_marker_is_checked_in_the_version_that_is_decided(table: Any) -> Non
     operation = lance.LanceOperation.Update(new_fragments=list(new))
     read = int(table.dataset().version)
     with pytest.raises(LogWaitsError):
-        table._commit_operation(operation, read_version=read, after={shard: 1})
+        table.writes.commit_operation(operation, read_version=read, after={shard: 1})
     table.merge_log()
-    assert table._commit_operation(operation, read_version=read, after={shard: 1}).applied
+    assert table.writes.commit_operation(operation, read_version=read, after={shard: 1}).applied
 
 
 def test_doctor_tells_of_a_lost_log_and_of_writes_past_it(plain: Any) -> None:

@@ -308,7 +308,7 @@ def test_a_panic_ends_flush_and_close_with_an_error(
             call()
     monkeypatch.undo()
     assert table.count() == 1
-    monkeypatch.setattr("holdfast.table.write_fragments", panic)
+    monkeypatch.setattr("holdfast.commits._writes.write_fragments", panic)
     with pytest.raises(HoldfastError, match="not aligned"):
         table.append([{"k": 2}])
 

@@ -32,7 +32,7 @@ from lsm.test_kill import die_at
 uri, point, when = sys.argv[1:]
 table = holdfast.open_table(uri)
 die_at(point, when)
-for shard in table._log_ground().shard_ids():
+for shard in table.core.shard_ids():
     table.flush_log(shard)
 table.compact_lsm()
 """

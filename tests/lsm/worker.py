@@ -122,7 +122,7 @@ def merge(table: Any, writers: int) -> None:
 def vacuum(table: Any) -> None:
     while True:
         with reported():
-            contents = read_contents(table._store, table._arbiter, timedelta(seconds=-1))
+            contents = read_contents(table.core, timedelta(seconds=-1))
             take_log(contents, [info.path for info, _ in find_log(contents)])
             take_sstables(contents, [info.path for info, _ in find_sstables(contents)])
             print("vacuumed", flush=True)

@@ -64,15 +64,15 @@ class NamedBeforeDurable(Versions):
     def _record(
         self, config: Mapping[str, str], txns: Sequence[Txn], version: int
     ) -> dict[str, str | None]:
-        late = Late(self.store)
-        ledger = _ledger.Ledger(late, self._ids)  # type: ignore[arg-type]
+        late = Late(self.core.store)
+        ledger = _ledger.Ledger(late, self.core.ids)  # type: ignore[arg-type]
         self._late = late.puts
         return ledger.record(config, txns)
 
     def _decide(self, *given: Any, **named: Any) -> Any:
         outcome = super()._decide(*given, **named)
         for path, body in self._late:
-            self.store.put(path, body)
+            self.core.store.put(path, body)
         return outcome
 
 

@@ -30,6 +30,7 @@ from holdfast.formats._sharding import (
     shard_id_unsharded,
 )
 from holdfast.shard import Sharding, ShardWriter, ShardWriterConfig
+from holdfast.shard._prepare import read_newest_base
 from shard.levels import KEYED, manifest_of
 
 VALUES: dict[str, tuple[pa.DataType, Any]] = {
@@ -118,7 +119,7 @@ def test_details_come_back_as_stock_writes_them(tmp_path: Path) -> None:
         sharding=Sharding.bucket("k", 4),
         maintained_indexes=[],
     )
-    assert ours._base().details == details
+    assert read_newest_base(ours.versions).details == details
     assert stock_details(ours.uri) == stock_details(uri)
 
 
@@ -141,7 +142,7 @@ def test_details_keep_how_far_shards_are_merged() -> None:
 
 def test_a_table_without_a_log_has_no_details(tmp_path: Path) -> None:
     table = holdfast.create_table(tmp_path / "t", KEYED)
-    assert table._base().details is None
+    assert read_newest_base(table.versions).details is None
 
 
 SHARDINGS: dict[str, tuple[Sharding, dict[str, Any]]] = {
@@ -224,7 +225,7 @@ def test_a_sharding_that_could_tear_a_key_apart_is_refused(
     table = holdfast.create_table(tmp_path / "t", KEYED)
     with pytest.raises(InvalidInputError):
         table.prepare_writers(sharding=sharding)
-    assert table._base().details is None
+    assert read_newest_base(table.versions).details is None
 
 
 def test_an_unknown_index_is_refused(tmp_path: Path) -> None:

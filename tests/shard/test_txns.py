@@ -66,7 +66,7 @@ def collect(table: holdfast.Table) -> None:
 
 
 def entries(table: holdfast.Table, shard_id: str) -> list[Any]:
-    return list(WalTailer(table._store, table._arbiter, shard_id).entries())
+    return list(WalTailer(table.core, shard_id).entries())
 
 
 def memories(table: holdfast.Table) -> list[str]:

@@ -105,7 +105,7 @@ def test_entries_carry_no_number_that_somebody_else_may_take(table: holdfast.Tab
     with table.claim_writer("unsharded") as writer:
         writer.put(rows(1))
         writer.close(flush=False)
-    appender = WalAppender.claim(table._store, table._arbiter, writer.shard_id)
+    appender = WalAppender.claim(table.core, writer.shard_id)
     (entry,) = appender.replay()
     assert (entry.generation, dict(entry.tags)) == (None, {"memtable": "true"})
 
@@ -114,7 +114,7 @@ def test_entries_carry_no_number_that_somebody_else_may_take(table: holdfast.Tab
 def test_replay_keeps_to_the_generations_of_a_stock_writer(table: holdfast.Table) -> None:
     table.prepare_writers()
     shard_id = str(uuid.uuid4())
-    appender = WalAppender.claim(table._store, table._arbiter, shard_id)
+    appender = WalAppender.claim(table.core, shard_id)
     columns = base_of(table).log_schema
     for key in range(7):
         batch = pa.RecordBatch.from_pydict(
@@ -372,7 +372,7 @@ def test_files_are_durable_before_they_are_published(
         writer.flush()
         (one,) = tables_of(table, writer.shard_id)
         folder = f"_mem_wal/{writer.shard_id}/{one.path}"
-        files = {info.path for info in table._store.list(folder)}
+        files = {info.path for info in table.core.store.list(folder)}
         assert files and files <= synced
 
 
