@@ -107,11 +107,11 @@ def test_a_new_owner_does_not_stop_a_flush_and_is_not_stopped(table: Any) -> Non
     seen = manifests.latest()
     assert seen is not None
     writer = wal_only(table, shard)  # a higher epoch, after we looked
-    base, ground = base_of(table), table.versions
+    base = base_of(table)
     rows = pa.Table.from_pylist(
         [{"k": 1, "v": "a", "_tombstone": False}], schema=base.storage_schema
     )
-    written = ground.sstables.write(base, shard, 1, rows)
+    written = sstables_of(table.core).write(base, shard, 1, rows)
     decided = publish_part(manifests, seen, written, 1)
     assert decided is not None
     assert decided.writer_epoch == writer.epoch

@@ -364,8 +364,8 @@ def test_a_claim_during_a_repair_does_not_undo_it(
     latest, decide = _repair_shard._latest, _repair_shard._decide
     writers: list[Any] = []
 
-    def claimed_after(ground: Any, name: str) -> ShardManifest:
-        found = latest(ground, name)
+    def claimed_after(versions: Any, name: str) -> ShardManifest:
+        found = latest(versions, name)
         if len(writers) < 2:
             config = ShardWriterConfig(enable_memtable=False)
             writers.append(table.claim_writer(shard_id, config=config))

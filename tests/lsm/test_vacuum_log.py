@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from holdfast.core import TableCore
 from holdfast.errors import FencedError
 from holdfast.formats._snapshot import encode_snapshot, snapshot_pin_path
 from holdfast.formats._sstable import sstable_path
@@ -19,6 +18,7 @@ from holdfast.formats._wal_names import entry_name, position_of
 from holdfast.read._pins import release, take_pinned
 from holdfast.read._snapshot import BaseVersion, take_snapshot
 from holdfast.read._source import Shards
+from holdfast.shard._base import read_merged
 from holdfast.shard._config import ShardWriterConfig
 from holdfast.upkeep import _vacuum
 from holdfast.wal import WalAppender
@@ -163,13 +163,12 @@ def test_what_a_pinned_snapshot_names_stays_until_it_is_released(table: Any) -> 
 
 
 def snapshot(table: Any) -> Any:
-    ground = table.versions
 
     def base() -> BaseVersion:
-        dataset = ground.dataset()
-        return BaseVersion(version=int(dataset.version), compacted=ground.merged(dataset))
+        dataset = table.dataset()
+        return BaseVersion(version=int(dataset.version), compacted=read_merged(table.core, dataset))
 
-    return take_snapshot(Shards(TableCore(ground.store, ground.arbiter), base))
+    return take_snapshot(Shards(table.core, base))
 
 
 def test_nothing_goes_while_a_pin_is_being_taken(table: Any) -> None:
