@@ -287,7 +287,7 @@ class Versions:
 
     def _mark_above(self, config: Mapping[str, str], version: int) -> VacuumMark:
         """Return the mark of vacuum that holds above a version with this config."""
-        return mark_above(self.core.store, self.core.arbiter, config, version)
+        return mark_above(self.core, config, version)
 
     def _refuse_applied(self, config: Mapping[str, str], txns: Sequence[Txn], version: int) -> None:
         """Look transactions up in the config of the version that `version` is built on."""
