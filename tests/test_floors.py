@@ -264,7 +264,7 @@ def tree(folder: Path, module: str, source: str, *, docstring: str = '"""Doc."""
         ("holdfast.wal._x", "class Log:\n    def __init__(self, store, *, arbiter): ..."),
         (
             "holdfast.index._x",
-            "class Builds:\n    def __init__(self, core):\n        self._store, self._arbiter = core",
+            "class Builds:\n    def __init__(self):\n        self._store, self._arbiter = both",
         ),
         (
             "holdfast.upkeep._x",

@@ -54,7 +54,7 @@ def test_a_log_without_memtables_becomes_generations_while_its_writer_goes_on(ta
     writer = wal_only(table, shard)
     writer.put([{"k": 1, "v": "a"}, {"k": 9, "v": "a"}])
     writer.put([{"k": 1, "v": "b"}])
-    writer.delete([2])
+    writer.delete_keys([2])
     expected = {0: "base", 1: "b", 3: "base", 9: "a"}
     assert fresh(table) == expected
     done = table.flush_log(shard)

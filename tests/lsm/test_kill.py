@@ -70,7 +70,7 @@ def test_a_killed_merge_is_finished_by_the_next(
 
         with table.claim_writer(shard, config=ShardWriterConfig(enable_memtable=False)) as writer:
             writer.put([{"k": 1, "v": "one"}, {"k": 2, "v": "two"}, {"k": 9, "v": "new"}])
-            writer.delete([3])
+            writer.delete_keys([3])
     else:
         add_generation(
             table, shard, [{"k": 1, "v": "old"}, {"k": 2, "v": "two"}, {"k": 3, "v": "x"}]

@@ -97,7 +97,7 @@ def write(table: Any, number: int, notes: Path) -> None:
             key, deletes = number * 1000 + chosen.randrange(KEYS), chosen.random() < 0.2
             print("try", count, key, deletes, file=book, flush=True)
             if deletes:
-                writer.delete([key])
+                writer.delete_keys([key])
             else:
                 writer.put([{"k": key, "v": str(count)}])
             print("ack", count, file=book, flush=True)

@@ -237,8 +237,8 @@ def test_an_unknown_index_is_refused(tmp_path: Path) -> None:
 WRITES: dict[str, Callable[[ShardWriter, list[int]], Any]] = {
     "put": lambda writer, keys: writer.put([{"k": key, "v": "x"} for key in keys]),
     "put_nowait": lambda writer, keys: writer.put_nowait([{"k": key, "v": "x"} for key in keys]),
-    "delete": lambda writer, keys: writer.delete(keys),
-    "delete_nowait": lambda writer, keys: writer.delete_nowait(keys),
+    "delete": lambda writer, keys: writer.delete_keys(keys),
+    "delete_nowait": lambda writer, keys: writer.delete_keys_nowait(keys),
 }
 
 
@@ -294,5 +294,5 @@ def test_keys_are_deleted_where_stock_divides_by_another_column(tmp_path: Path) 
     ((shard, part),) = table.router().split([{"k": 1, "v": "x"}])
     with table.claim_writer(shard) as writer:
         writer.put(part)
-        writer.delete([1])
+        writer.delete_keys([1])
     assert table.count() == 0
