@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.read._pins import SnapshotPin, read_pins
     from holdfast.read._query import parse_query
     from holdfast.read._ranked import Vector, full_text
-    from holdfast.read._reader import K, Reader, TableSnapshot, expired
+    from holdfast.read._reader import K, Reader, TableSnapshot, check_limit, expired
     from holdfast.read._search import search_base, search_view
     from holdfast.read._snapshot import Freshness
     from holdfast.read._view import View
@@ -31,6 +31,7 @@ __all__ = [
     "TableSnapshot",
     "Vector",
     "View",
+    "check_limit",
     "expired",
     "find_newest",
     "full_text",
@@ -59,7 +60,7 @@ __getattr__ = load_names(
         "_pins": "SnapshotPin read_pins",
         "_query": "parse_query",
         "_ranked": "Vector full_text",
-        "_reader": "K Reader TableSnapshot expired",
+        "_reader": "K Reader TableSnapshot check_limit expired",
         "_search": "search_base search_view",
         "_snapshot": "Freshness",
         "_view": "View",
