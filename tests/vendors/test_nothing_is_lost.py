@@ -65,7 +65,7 @@ def by_log(table: holdfast.Table) -> list[int]:
     table.compact_lsm()
     for key in range(520, 530):
         second.put(rows(key))
-    second.delete([510])
+    second.delete_keys([510])
     table.vacuum(confirm=True)
     second.close()
     table.compact_lsm()

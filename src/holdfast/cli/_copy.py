@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Mapping
 from contextlib import closing
 
+from holdfast import adopt_table, open_table
 from holdfast.arbiter import pinned_address, read_pin
 from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
 from holdfast.errors import NotFoundError
 from holdfast.formats import ArbiterKind, Pin
 from holdfast.storage import open_store
-from holdfast.table import adopt_table, open_table
 from holdfast.upkeep import FindingKind, copy_files, doctor, plan_copy
 
 

@@ -40,6 +40,7 @@ from holdfast.commits._folders import Folders
 from holdfast.commits._namespace_errors import for_lance, raising_for_lance
 from holdfast.commits._operation import Stationary
 from holdfast.commits._versions import Versions
+from holdfast.core import TableCore
 from holdfast.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -330,12 +331,12 @@ class Namespace(LanceNamespace):
         resolved = {key: resolve(key, value) for key, value in self._options.items()}
         if isinstance(request, Mapping):
             return {
-                "location": versions.location,
+                "location": versions.core.location,
                 "storage_options": resolved or None,
                 "managed_versioning": True,
             }
         return model.model_construct(
-            location=versions.location,
+            location=versions.core.location,
             storage_options=Stationary({**resolved, **_NO_OPTION}),
             managed_versioning=True,
         )
@@ -350,7 +351,7 @@ class Namespace(LanceNamespace):
             )
         with self._lock:
             known = self._tables.get((os.getpid(), location))
-        if known is not None and known.arbiter.pin == pin:
+        if known is not None and known.core.arbiter.pin == pin:
             return known
         return self._keep(location, open_arbiter(location, self._options))
 
@@ -360,9 +361,8 @@ class Namespace(LanceNamespace):
         return known or self._keep(location, open_arbiter(location, self._options))
 
     def _keep(self, location: str, arbiter: Arbiter) -> Versions:
-        resolved = {key: resolve(key, value) for key, value in self._options.items()}
         store = open_store(location, self._options)
-        versions = Versions(store, arbiter, location, options=resolved)
+        versions = Versions(TableCore(store, arbiter, location, self._options))
         with self._lock:
             self._tables[os.getpid(), location] = versions
         return versions
