@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
-from holdfast import Table, TableStatus, VersionInfo
+from holdfast import Table, VersionInfo
 from holdfast._clock import Clock
 from holdfast.commits import Namespace, translated
 from holdfast.errors import HoldfastError, NotFoundError, StaleHandleError
-from holdfast.server._catalog import stats_of
 from holdfast.server._metrics import Metrics
 from holdfast.server._settings import ServerSettings
 from holdfast.server._tables import CURRENT, Tables
-from holdfast.upkeep import Diagnosis, VacuumResult, doctor
-from holdfast.wal import ShardState
+from holdfast.upkeep import Diagnosis, Status, VacuumResult, doctor
 
 log = logging.getLogger("holdfast.server")
 
@@ -47,24 +45,34 @@ class Look(Generic[Kind]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """One table at a glance."""
+    """One table at a glance.
 
-    status: TableStatus
-    size: int
-    stats: Mapping[str, Any]
-    fragments: tuple[tuple[int, int, int], ...]
-    shards: tuple[ShardState, ...]
-    commits: tuple[VersionInfo, ...]
+    Attributes:
+        status: how it is doing: what `holdfast status` shows.
+        fragment_sizes: the bytes of each fragment of its newest version.
+        commits: its newest versions.
+        problem: why its newest version cannot be opened; there is the status alone then.
+    """
+
+    status: Status
+    fragment_sizes: tuple[int, ...] = ()
+    commits: tuple[VersionInfo, ...] = ()
+    problem: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of its data files."""
+        return sum(self.fragment_sizes)
 
     @property
     def lag(self) -> int:
         """Return how many log entries are not flushed."""
-        return sum(shard.log_entries for shard in self.shards)
+        return sum(shard.lag_entries for shard in self.status.shards)
 
     @property
     def generations(self) -> int:
         """Return how many generations are not drained."""
-        return sum(shard.generations for shard in self.shards)
+        return sum(shard.generations for shard in self.status.shards)
 
     @property
     def last(self) -> datetime | None:
@@ -216,27 +224,21 @@ class Looks:
 
 
 def summarize(table: Table) -> Summary:
-    """Look at a table."""
+    """Look at a table; of one whose newest version cannot be opened its status is kept."""
     status = table.status()
-    dataset: Any = table.dataset()  # Any: pylance's stubs lack much of it
-    with translated(table.uri):
-        stats = stats_of(dataset)
-        fragments = tuple(
-            (
-                int(part.fragment_id),
-                int(part.metadata.num_rows),
-                sum(int(file.file_size_bytes or 0) for file in part.metadata.files),
+    try:
+        dataset: Any = table.dataset()  # Any: pylance's stubs lack much of it
+        with translated(table.uri):
+            sizes = tuple(
+                sum(int(file.file_size_bytes or 0) for file in part.metadata.files)
+                for part in dataset.get_fragments()
             )
-            for part in dataset.get_fragments()
-        )
-    return Summary(
-        status=status,
-        size=int(stats["total_bytes"]),
-        stats=stats,
-        fragments=fragments,
-        shards=tuple(table.shard_states()),
-        commits=tuple(table.history(_LAST_COMMITS)),
-    )
+        commits = tuple(table.history(_LAST_COMMITS))
+    except StaleHandleError:
+        raise
+    except HoldfastError as error:
+        return Summary(status=status, problem=str(error))
+    return Summary(status=status, fragment_sizes=sizes, commits=commits)
 
 
 def find_tables(namespace: Namespace, start: Sequence[str] = ()) -> list[Id]:
@@ -265,5 +267,6 @@ def _gauges(summary: Summary, at: float) -> dict[str, float]:
         "staged_bytes": status.staged_bytes,
         "log_lag_entries": summary.lag,
         "generations_waiting": summary.generations,
+        "alerts": len(status.alerts),
         "seen_timestamp_seconds": at,
     }
