@@ -7,6 +7,7 @@ the folder that HOLDFAST_SCREENSHOTS names, else to the test's own.
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,29 @@ def test_a_tables_page_shows_what_holdfast_status_shows(
     state = page.inner_text(f"tr:has-text('{name.replace('/', '.')}')")
     assert ("foreign" if status.alerts else "in order") in state
     watched.end(server.url)
+
+
+@pytest.mark.requirement("N3")
+def test_what_a_page_tells_to_copy_runs(browser: Browser, server: ServerProcess) -> None:
+    watched = Watched(browser)
+    page = watched.page
+    page.goto(f"{server.url}/table/sensors$wind")
+    texts = dict(
+        zip(
+            page.locator("#use ~ h3").all_inner_texts(),
+            page.locator("#use ~ pre").all_inner_texts(),
+            strict=True,
+        )
+    )
+    watched.end(server.url)
+    for name in ("pylance", "LanceDB"):
+        names: dict[str, Any] = {}
+        exec(texts[name], names)
+        assert names["table"].count_rows() >= 2
+    done = subprocess.run(["bash", "-ec", texts["curl"]], capture_output=True, text=True)  # noqa: PLW1510
+    assert done.returncode == 0
+    assert '"num_inserted_rows":1' in done.stdout and '"text":"text"' in done.stdout
+    assert texts["Spark"].endswith(f'.load("{server.root}/sensors/wind.lance")')
 
 
 @pytest.mark.requirement("N3")

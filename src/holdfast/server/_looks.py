@@ -31,6 +31,7 @@ MOST_TABLES = 1000
 _DEEPEST = 8
 _CHECKS_KEPT_FOR = timedelta(minutes=10)
 _BUSY_SECONDS = 2.0  # a table that is committed to all the time is looked at so often at most
+_RETRY_SECONDS = 2.0  # after a store gave no answer
 _RESTS = 9  # it rests so many times as long as it looked: at most a tenth of a processor
 
 
@@ -109,6 +110,7 @@ class Looks:
         self._checks: dict[Id, Look[Check]] = {}
         self._checking: set[Id] = set()
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="holdfast-checks")
+        self.unreachable: str | None = None  # why the tables could not be listed the last time
         self._ended = threading.Event()
         self._pause = settings.look.total_seconds()
         self._thread = threading.Thread(target=self._run, name="holdfast-looks", daemon=True)
@@ -157,13 +159,17 @@ class Looks:
             try:
                 self._look_at_all()
             except HoldfastError as error:
+                self.unreachable = str(error)
                 log.warning("tables could not be listed", extra={"reason": str(error)})
+                self._ended.wait(_RETRY_SECONDS)
+                continue
             took = self._clock.elapsed() - begun
             self._pause = max(self._settings.look.total_seconds(), _RESTS * took)
             self._ended.wait(self._pause)
 
     def _look_at_all(self) -> None:
         found = find_tables(self._namespace)
+        self.unreachable = None
         for table_id in found:
             if self._ended.is_set():
                 return

@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import Any, Protocol
 from urllib.parse import parse_qs, quote
 
+import pyarrow as pa
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -144,7 +145,7 @@ class Pages:
         look = self._here.looks.summary(table_id)
         page, _ = _page_of(call, _MAX_PAGES * _VERSIONS_PER_PAGE, _VERSIONS_PER_PAGE)
         readable = look.seen is not None and look.seen.problem is None
-        details = self._details(table_id, page) if readable else {}
+        details = self._details(table_id, page, call) if readable else {}
         return self._page(
             "table.html",
             title=".".join(table_id),
@@ -162,18 +163,20 @@ class Pages:
             fragments_chart=(
                 "" if look.seen is None else Markup(views.fragments_chart(look.seen.fragment_sizes))  # noqa: S704 - made by us, every text in it escaped
             ),
-            snippets=self._snippets(table_id, call),
             authenticated=self._here.settings.tokens is not None,
             **details,
         )
 
-    def _details(self, table_id: Id, page: int) -> dict[str, Any]:
+    def _details(self, table_id: Id, page: int, call: Call) -> dict[str, Any]:
         """Return what is read anew for a view: some history, a few rows, indexes."""
         try:
-            return self._read_details(self._here.tables.open(table_id), page)
+            table = self._here.tables.open(table_id)
+            details = self._read_details(table, page)
         except StaleHandleError:
             self._here.tables.forget(table_id)
-            return self._read_details(self._here.tables.open(table_id), page)
+            table = self._here.tables.open(table_id)
+            details = self._read_details(table, page)
+        return {**details, "snippets": self._snippets(table_id, table.schema, call)}
 
     def _read_details(self, table: Table, page: int) -> dict[str, Any]:
         last = page * _VERSIONS_PER_PAGE
@@ -208,12 +211,13 @@ class Pages:
             "builds": table.index_builds(),
         }
 
-    def _snippets(self, table_id: Id, call: Call) -> list[tuple[str, str]]:
+    def _snippets(self, table_id: Id, schema: pa.Schema, call: Call) -> list[tuple[str, str]]:
         settings = self._here.settings
         scheme = "http" if settings.certificate is None else "https"
         host = call.headers.get("host", "127.0.0.1:8181")
         return snippets(
             table_id,
+            schema,
             url=f"{scheme}://{host}{settings.root_path}",
             location=self._here.namespace.location(table_id),
             path=_path(table_id),

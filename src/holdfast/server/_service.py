@@ -101,6 +101,11 @@ class Service:
     def _ready(self) -> Answer:
         if self._stopping.is_set():
             return problem(UNAVAILABLE, "this server is about to end", kind="unavailable")
+        if self.looks.unreachable is not None:
+            # Whoever asks needs no token, so the reason stays in the log.
+            return problem(
+                UNAVAILABLE, "the store of the tables gave no answer", kind="unavailable"
+            )
         return json_answer({"status": "ready"})
 
 
