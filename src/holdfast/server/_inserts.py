@@ -49,7 +49,7 @@ class Inserts:
             leader = asyncio.create_task(self._lead(table_id))
             self._leading.add(leader)
             leader.add_done_callback(self._leading.discard)
-        return await asyncio.shield(outcome)
+        return await outcome
 
     async def _lead(self, table_id: Id) -> None:
         """Commit group after group, until nobody waits."""
@@ -68,7 +68,7 @@ class Inserts:
 
 def _resolve(waiter: asyncio.Future[CommitResult], outcome: CommitResult | Exception) -> None:
     if waiter.done():
-        return
+        return  # its client went away
     if isinstance(outcome, Exception):
         waiter.set_exception(outcome)
         waiter.exception()  # it was seen, even if the client is gone
