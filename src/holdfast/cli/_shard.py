@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from holdfast.cli._arguments import add_json, add_table, storage_options
+from holdfast.cli._declare import Target
 from holdfast.cli._output import Exit, print_result
-from holdfast.cli._table import add_commit_store
-from holdfast.cli._wal import add_shard, opened, shard_id_of
+from holdfast.cli._wal import opened, shard_id_of
 from holdfast.errors import NotFoundError
 from holdfast.formats._shard_manifest import ShardManifest
 from holdfast.wal import ShardManifests, WalTailer, list_shards
@@ -18,41 +16,9 @@ if TYPE_CHECKING:
     from holdfast.upkeep import RepairShardResult
 
 
-def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the commands."""
-    noun = verbs.add_parser("shard", help="look at a table's shards", allow_abbrev=False)
-    parts = noun.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    listing = parts.add_parser("ls", help="list the shards", allow_abbrev=False)
-    add_table(listing)
-    add_commit_store(listing)
-    add_json(listing)
-    listing.set_defaults(run=run_ls)
-    counting = parts.add_parser(
-        "stats", help="show what waits in the shards' logs and SSTables", allow_abbrev=False
-    )
-    add_table(counting)
-    add_commit_store(counting)
-    add_json(counting)
-    counting.set_defaults(run=run_stats)
-    showing = parts.add_parser("show", help="show one shard's state", allow_abbrev=False)
-    add_shard(showing)
-    showing.set_defaults(run=run_show)
-    repairing = parts.add_parser(
-        "repair",
-        help="replace generations that cannot be read",
-        description="Find flushed generations with rows that nobody can read, or with lost "
-        "files, and put SSTables of their other rows in their places. Their files are kept. "
-        "Says what it would do until --confirm is given.",
-        allow_abbrev=False,
-    )
-    add_shard(repairing)
-    repairing.add_argument("--confirm", action="store_true", help="do it; without, only say what")
-    repairing.set_defaults(run=run_repair)
-
-
-def run_ls(arguments: argparse.Namespace) -> Exit:
+def run_ls(target: Target) -> Exit:
     """List the shards."""
-    store, arbiter = opened(arguments)
+    store, arbiter = opened(target)
     found = []
     for shard_id in list_shards(store):
         manifest = ShardManifests(store, arbiter, shard_id).latest()
@@ -60,13 +26,13 @@ def run_ls(arguments: argparse.Namespace) -> Exit:
             found.append(manifest)
     shown = {"shards": [_manifest(manifest) for manifest in found]}
     text = "\n".join(_line(manifest) for manifest in found) or "no shards"
-    print_result(shown, text, as_json=arguments.json)
+    print_result(shown, text)
     return Exit.OK
 
 
-def run_stats(arguments: argparse.Namespace) -> Exit:
+def run_stats(target: Target) -> Exit:
     """Show how much of each shard is flushed, and how much only its log has."""
-    store, arbiter = opened(arguments)
+    store, arbiter = opened(target)
     found = []
     for shard_id in list_shards(store):
         manifest = ShardManifests(store, arbiter, shard_id).latest()
@@ -78,7 +44,7 @@ def run_stats(arguments: argparse.Namespace) -> Exit:
         f"SSTables {one['sstable_rows']} rows in {one['sstables']}"
         for one in found
     )
-    print_result({"shards": found}, text or "no shards", as_json=arguments.json)
+    print_result({"shards": found}, text or "no shards")
     return Exit.OK
 
 
@@ -102,10 +68,10 @@ def _stats(manifest: ShardManifest, tailer: WalTailer) -> dict[str, object]:
     }
 
 
-def run_show(arguments: argparse.Namespace) -> Exit:
+def run_show(target: Target, shard: str) -> Exit:
     """Show one shard."""
-    store, arbiter = opened(arguments)
-    shard_id = shard_id_of(arguments, store)
+    store, arbiter = opened(target)
+    shard_id = shard_id_of(shard, store)
     manifest = ShardManifests(store, arbiter, shard_id).latest()
     if manifest is None:
         raise NotFoundError("there is no such shard", shard_id=shard_id)
@@ -113,19 +79,17 @@ def run_show(arguments: argparse.Namespace) -> Exit:
         f"  generation {table.generation}  {table.path}  {table.physical_rows} rows"
         for table in manifest.sstables
     ]
-    print_result(_manifest(manifest), "\n".join([_line(manifest), *tables]), as_json=arguments.json)
+    print_result(_manifest(manifest), "\n".join([_line(manifest), *tables]))
     return Exit.OK
 
 
-def run_repair(arguments: argparse.Namespace) -> Exit:
+def run_repair(target: Target, shard: str, *, confirm: bool) -> Exit:
     """Plan or do a repair of a shard's generations."""
     from holdfast.table import open_table  # noqa: PLC0415 - loads Lance
 
-    table = open_table(
-        arguments.uri, storage_options(arguments.option), commit_store=arguments.commit_store
-    )
-    done = table.repair_shard(arguments.shard, confirm=arguments.confirm)
-    print_result(asdict(done), _repair_text(done), as_json=arguments.json)
+    table = open_table(target.uri, target.options, commit_store=target.commit_store)
+    done = table.repair_shard(shard, confirm=confirm)
+    print_result(asdict(done), _repair_text(done))
     return Exit.UNFIT if done.wounds and not done.applied else Exit.OK
 
 
