@@ -35,21 +35,19 @@ from holdfast.errors import (
     NotFoundError,
 )
 from holdfast.formats import (
+    MEM_WAL_FOLDER,
     VERSIONS_SERIES,
     Name,
     Record,
     decode_record,
-    set_aside_path,
-    version_name,
-    version_of,
-)
-from holdfast.formats._wal_names import (
-    MEM_WAL_FOLDER,
     entry_name,
     position_of,
+    set_aside_path,
     shard_manifest_name,
     shard_of,
     shard_version_of,
+    version_name,
+    version_of,
 )
 from holdfast.storage import ObjectStore
 

@@ -16,7 +16,7 @@ from holdfast.cli._terminal import Bar, table_text
 from holdfast.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
-    from holdfast.index._progress import Progress
+    from holdfast.index import Progress
 
 _SHOWN_CHARS = 60
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from holdfast.arbiter import Repin, address_of, read_pin, repin
-from holdfast.arbiter._repin import check_repin
+from holdfast.arbiter import Repin, address_of, check_repin, read_pin, repin
 from holdfast.cli._declare import Target
 from holdfast.cli._output import Exit, print_result
 from holdfast.errors import InvalidInputError, NotFoundError

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import csv, ipc, json, parquet
 
 from holdfast.errors import InvalidInputError
-from holdfast.formats._content import check_values
+from holdfast.formats import check_values
 
 _QUOTE = b'"'
 _BROKEN = (pa.ArrowException, OSError, ValueError)

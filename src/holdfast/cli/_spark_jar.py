@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.cli._output import Exit, print_result
-from holdfast.spark._jar import SUPPORTED, jar_path
+from holdfast.spark import SUPPORTED, jar_path
 
 
 def run() -> Exit:

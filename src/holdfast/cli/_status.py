@@ -56,7 +56,8 @@ def _line(status: Status) -> str:
     state = paint("ok", "green") if status.ok else paint(kinds, "red")
     return (
         f"{status.uri}  version {status.version}  {status.rows} rows  "
-        f"{status.fragments} fragments  log {lag} entries  {waiting} generations  {len(status.wants)} wants  {state}"
+        f"{status.fragments} fragments  log {lag} entries  {waiting} generations  "
+        f"{len(status.wants)} wants  {state}"
     )
 
 

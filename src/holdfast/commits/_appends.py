@@ -30,9 +30,7 @@ from holdfast.commits._queue import Queue
 from holdfast.commits._syncing import SYNCING
 from holdfast.commits._versions import Versions
 from holdfast.errors import ConflictError, ErrorKind, InvalidInputError, NotFoundError
-from holdfast.formats import read_config, version_name
-from holdfast.formats._append import Shape
-from holdfast.formats._vacuum_mark import read_mark
+from holdfast.formats import Shape, read_config, read_mark, version_name
 from holdfast.storage import LocalStore
 from holdfast.txn import Txn
 

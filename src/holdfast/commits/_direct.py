@@ -41,9 +41,15 @@ from holdfast.errors import (
     LogWaitsError,
     UnavailableError,
 )
-from holdfast.formats._append import AppendTransaction, Base, Shape
-from holdfast.formats._transaction import DataFileEntry, FragmentEntry
-from holdfast.formats._version_files import HINT_PATH, hint_of
+from holdfast.formats import (
+    HINT_PATH,
+    AppendTransaction,
+    Base,
+    DataFileEntry,
+    FragmentEntry,
+    Shape,
+    hint_of,
+)
 from holdfast.storage import LocalStore
 from holdfast.txn import Txn
 

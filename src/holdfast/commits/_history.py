@@ -21,16 +21,14 @@ from holdfast.formats import (
     ArbiterKind,
     Record,
     RecordState,
-    applied_here,
-    decode_record,
-    version_name,
-    version_of,
-)
-from holdfast.formats._transaction import (
     Transaction,
     VersionFacts,
+    applied_here,
+    decode_record,
     decode_transaction,
     transaction_path,
+    version_name,
+    version_of,
 )
 from holdfast.storage import ObjectInfo, ObjectStore
 

@@ -34,8 +34,15 @@ from typing import NamedTuple
 
 from holdfast.commits._boundary import VersionsBoundary
 from holdfast.errors import CommitUnknownError, HoldfastError, NotFoundError
-from holdfast.formats import Name, carries_mark, read_config, shown_files, version_name
-from holdfast.formats._version_files import VERSIONS_FOLDER, newest_version
+from holdfast.formats import (
+    VERSIONS_FOLDER,
+    Name,
+    carries_mark,
+    newest_version,
+    read_config,
+    shown_files,
+    version_name,
+)
 from holdfast.storage import (
     LocalStore,
     ObjectInfo,

@@ -60,23 +60,26 @@ from holdfast.errors import (
 )
 from holdfast.formats import (
     TOKEN_KEY,
+    VERSIONS_FOLDER,
     VERSIONS_SERIES,
+    AppendTransaction,
+    Base,
+    Head,
     Name,
+    VacuumMark,
     carried_ledger,
     decision_mark,
+    is_of_table,
     is_path,
     is_staged_manifest,
     read_config,
+    read_mark,
     shown_elsewhere,
     shown_files,
+    transaction_path,
     version_name,
     version_of,
 )
-from holdfast.formats._append import AppendTransaction, Base
-from holdfast.formats._manifest import Head, is_of_table
-from holdfast.formats._transaction import transaction_path
-from holdfast.formats._vacuum_mark import VacuumMark, read_mark
-from holdfast.formats._version_files import VERSIONS_FOLDER
 from holdfast.storage import (
     LocalStore,
     NotDurableError,

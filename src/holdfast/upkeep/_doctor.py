@@ -25,8 +25,7 @@ from holdfast.arbiter import (
     open_arbiter,
     read_pin,
 )
-from holdfast.commits._history import VERSIONS_FOLDER, Records, records_of
-from holdfast.commits._versions import address_of
+from holdfast.commits import VERSIONS_FOLDER, Records, address_of, records_of
 from holdfast.errors import (
     CommitStoreRegressedError,
     CorruptError,
@@ -34,10 +33,17 @@ from holdfast.errors import (
     NotFoundError,
     PinMismatchError,
 )
-from holdfast.formats import EMBEDDED_PATH, PIN_PATH, Pin, base_roots, version_name, version_of
-from holdfast.formats._mem_wal_details import read_details
+from holdfast.formats import (
+    EMBEDDED_PATH,
+    PIN_PATH,
+    Pin,
+    base_roots,
+    read_details,
+    version_name,
+    version_of,
+)
 from holdfast.options import StorageOptions, resolve
-from holdfast.shard._sstables import Sstables
+from holdfast.shard import Sstables
 from holdfast.storage import ObjectInfo, ObjectStore, open_store
 from holdfast.upkeep._candidates import Candidate, find_candidates
 from holdfast.upkeep._doctor_files import FilesExam, sample_of

@@ -20,11 +20,15 @@ from holdfast._clock import Clock, SystemClock
 from holdfast.arbiter import (
     EMBEDDED,
     Arbiter,
+    Forgotten,
     RecordedDecisions,
     Repin,
+    Wrong,
+    compare,
     for_reading,
+    put_back,
+    rebuild_records,
 )
-from holdfast.arbiter._rebuild import Forgotten, Wrong, compare, put_back, rebuild_records
 from holdfast.errors import (
     CommitStoreRegressedError,
     CorruptError,

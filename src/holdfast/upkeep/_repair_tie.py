@@ -7,20 +7,19 @@ from holdfast.arbiter import (
     Arbiter,
     ConditionalPut,
     RecordedDecisions,
-    open_arbiter,
-    read_pin,
-    repin,
-    verdict_of,
-)
-from holdfast.arbiter._lost_store import (
+    check_identity,
+    connect_pinned,
+    connect_store,
     find_pin,
     make_pin_anew,
+    open_arbiter,
     put_pin_back,
+    read_pin,
     refuse_living,
+    repin,
     replace_commit_store,
+    verdict_of,
 )
-from holdfast.arbiter._open import connect_pinned, connect_store
-from holdfast.arbiter._pinning import check_identity
 from holdfast.errors import CorruptError, InvalidInputError, NotFoundError, PinMismatchError
 from holdfast.formats import EMBEDDED_PATH, PIN_PATH, ArbiterKind, Pin
 from holdfast.storage import LocalStore

@@ -19,11 +19,10 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 
 from holdfast.arbiter import RecordedDecisions
-from holdfast.commits._boundary import VersionsBoundary
-from holdfast.commits._history import unfinished
+from holdfast.commits import VersionsBoundary, unfinished
 from holdfast.errors import CorruptError
 from holdfast.formats import VERSIONS_SERIES, version_name, version_of
-from holdfast.read._pins import read_pins
+from holdfast.read import read_pins
 from holdfast.storage import ObjectInfo, ObjectStore
 from holdfast.upkeep._branches import branch_parents, read_references
 from holdfast.upkeep._leftovers import Ground

@@ -24,10 +24,11 @@ from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter import Arbiter, RecordedDecisions
 from holdfast.errors import CorruptError
 from holdfast.events import EventKind, emit
-from holdfast.formats import Name
-from holdfast.formats._entry import MAX_FENCE_BYTES, MIN_ENTRY_BYTES
-from holdfast.formats._wal_names import (
+from holdfast.formats import (
+    MAX_FENCE_BYTES,
+    MIN_ENTRY_BYTES,
     BoundaryKind,
+    Name,
     entry_name,
     shard_manifest_folder,
     shard_manifest_name,

@@ -45,14 +45,13 @@ from holdfast.errors import (
     StaleHandleError,
 )
 from holdfast.events import EventKind, emit
-from holdfast.formats import Name, check_shard_id
-from holdfast.formats._shard_manifest import (
+from holdfast.formats import (
+    BoundaryKind,
+    Name,
     ShardManifest,
+    check_shard_id,
     decode_shard_manifest,
     encode_shard_manifest,
-)
-from holdfast.formats._wal_names import (
-    BoundaryKind,
     shard_manifest_folder,
     shard_manifest_name,
     shard_version_of,

@@ -22,9 +22,16 @@ from holdfast.errors import (
     ForeignVersionError,
     NotFoundError,
 )
-from holdfast.formats._entry import Entry, EntryDraft, draft_entry, draft_fence
-from holdfast.formats._salvage import good_rows, only_rows
-from holdfast.formats._wal_names import entry_name, quarantine_path
+from holdfast.formats import (
+    Entry,
+    EntryDraft,
+    draft_entry,
+    draft_fence,
+    entry_name,
+    good_rows,
+    only_rows,
+    quarantine_path,
+)
 from holdfast.storage import ObjectStore
 from holdfast.wal._log import Log
 from holdfast.wal._manifests import ShardManifests

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.formats._wal_names import MEM_WAL_FOLDER, shard_of
+from holdfast.formats import MEM_WAL_FOLDER, shard_of
 from holdfast.storage import LocalStore, ObjectStore, SupportsFolders
 
 
