@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +11,8 @@ import pytest
 
 import holdfast
 from cli.damaged import DAMAGES, Damage, Sample, damaged, make_sample, rows, saved
-from holdfast.cli import main
+from command_line import Cli
+from holdfast.cli import Exit
 
 COMMANDS = {
     "repair": ("repair", "{uri}"),  # first: some of the others heal what they read
@@ -43,27 +43,25 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Samp
         }
 
 
-def run(capsys: pytest.CaptureFixture[str], sample: Sample, *command: str) -> tuple[int, Any, str]:
+def run(cli: Cli, sample: Sample, *command: str) -> tuple[int, Any, str]:
     words = [word.format(uri=sample.uri, shard=sample.shard) for word in command]
-    code = main([*words, "--json"])
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err
-    assert "a defect" not in err
-    return code, json.loads(out), err
+    code = cli(*words, "--json")
+    assert code != Exit.INTERNAL
+    return code, cli.shown(), cli.err
 
 
 @pytest.mark.requirement("O1")
 @pytest.mark.parametrize(("name", "on"), CASES, ids=[f"{name} ({on})" for name, on in CASES])
 def test_commands_on_a_damaged_table(
-    samples: dict[str, Sample], capsys: pytest.CaptureFixture[str], name: str, on: str
+    samples: dict[str, Sample], cli: Cli, name: str, on: str
 ) -> None:
     sample, damage = samples[on], DAMAGES[name]
     with damaged(sample, damage.do) as before:
-        code, found, _ = run(capsys, sample, "doctor", "{uri}")
+        code, found, _ = run(cli, sample, "doctor", "{uri}")
         check_findings(damage, code, found, sample.uri)
         assert saved(sample.uri) == before
         for verb, command in COMMANDS.items():
-            code, shown, err = run(capsys, sample, *command)
+            code, shown, err = run(cli, sample, *command)
             assert code == _expected(damage, verb, name), (verb, err)
             if code > 1:
                 assert shown["error"]["message"] in err
@@ -83,7 +81,7 @@ def _expected(damage: Damage, verb: str, name: str) -> int:
 def test_repair_puts_it_right(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
     name: str,
     on: str,
 ) -> None:
@@ -94,9 +92,9 @@ def test_repair_puts_it_right(
     sample = make_sample(tmp_path, None if on == "condition" else on)
     damage.do(sample)
     words = damage.mends[on]
-    code, done, err = run(capsys, sample, "repair", "{uri}", *words, "--confirm")
+    code, done, err = run(cli, sample, "repair", "{uri}", *words, "--confirm")
     assert (code, done["whole"]) == (0, True), (done, err)
-    code, found, _ = run(capsys, sample, "doctor", "{uri}")
+    code, found, _ = run(cli, sample, "doctor", "{uri}")
     assert (code, found["healthy"]) == (0, True)
     table = holdfast.open_table(sample.uri)
     wanted = (set(range(60)) - {3} | {100, 101, 102, 103, 104}) - set(damage.lost)

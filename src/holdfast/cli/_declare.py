@@ -60,10 +60,25 @@ class _Helpful(click.Command):
 
     context_class = Context
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, and let every error of usage know its command."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the line of usage."""
         pieces = " ".join(self.collect_usage_pieces(ctx))
         formatter.write_usage(ctx.command_path, pieces, prefix="usage: ")
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Return `--help`."""
+        asked = super().get_help_option(ctx)
+        if asked is not None:
+            asked.help = "show this help"
+        return asked
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the arguments, then the options."""

@@ -39,6 +39,8 @@ class Root(Noun):
 
 
 def _start(verbose: int, log_format: str, *, quiet: bool, timeout: float) -> None:
+    if not timeout > 0:
+        raise InvalidInputError("--timeout is a number of seconds above 0", given=timeout)
     SESSION.quiet, SESSION.timeout = quiet, timeout
     start_logging(verbose, log_format)
 
@@ -72,7 +74,7 @@ ROOT = Root(
             "--timeout",
             "SECONDS",
             f"how long servers may be silent at the beginning; {Session.timeout:.0f} by default",
-            type=click.FloatRange(min=0, min_open=True),
+            type=float,
             default=Session.timeout,
         ),
         click.Option(
