@@ -14,9 +14,9 @@ import pytest
 from pyarrow import csv, ipc, parquet
 
 import holdfast
-from holdfast.cli import main
-from holdfast.cli._ingest import Progress
-from holdfast.cli._output import Exit
+from holdfast.cli import Exit, main
+from holdfast.cli._ingest import _FORMATS, Progress
+from holdfast.cli._sources import Source, read_batches
 from holdfast.shard import Sharding
 from shard.levels import KEYED, PLAIN, newest, stock_rows, tables_of
 
@@ -169,19 +169,25 @@ def test_what_is_not_there_is_said(
     assert run(capsys, "shard", "stats", table.uri) == {"shards": []}
 
 
-def test_progress_is_a_bar_at_a_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_progress_is_a_line_now_and_then_where_nobody_looks(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    bar = Progress(20)
-    bar.add(5)
-    bar.read(10)
-    bar.end()
-    assert capsys.readouterr().err == (f"\r[{'.' * 30}] 5 rows\r[{'#' * 15}{'.' * 15}] 5 rows\n")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
-    lines = Progress(None)
-    lines.add(60_000)
+    with Progress(None) as progress:
+        progress.add(60_000)
+        progress.add(10_000)
     assert capsys.readouterr().err == "wrote 60000 rows\n"
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_progress_moves_within_a_file(tmp_path: Path, name: str) -> None:
+    FILES[name](ROWS, tmp_path / name)
+    steps: list[int] = []
+    source = Source(str(tmp_path / name), _FORMATS[Path(name).suffix], steps.append)
+    for _ in read_batches(source, ROWS.schema, 5):
+        pass
+    size = (tmp_path / name).stat().st_size
+    assert all(step >= 0 for step in steps)
+    assert size * 0.5 < sum(steps) <= size, "the share that was read"
 
 
 @pytest.mark.requirement("P1")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from holdfast.cli._declare import Target
 from holdfast.cli._output import Exit, print_result
+from holdfast.cli._terminal import table_text
 from holdfast.cli._wal import opened, shard_id_of
 from holdfast.errors import NotFoundError
 from holdfast.formats import ShardManifest
@@ -18,34 +20,49 @@ if TYPE_CHECKING:
 
 def run_ls(target: Target) -> Exit:
     """List the shards."""
-    store, arbiter = opened(target)
-    found = []
-    for shard_id in list_shards(store):
-        manifest = ShardManifests(store, arbiter, shard_id).latest()
-        if manifest is not None:
-            found.append(manifest)
-    shown = {"shards": [_manifest(manifest) for manifest in found]}
-    text = "\n".join(_line(manifest) for manifest in found) or "no shards"
-    print_result(shown, text)
+    manifests = [manifest for manifest, _ in _shards(target)]
+    rows = [
+        (
+            one.shard_id,
+            one.writer_epoch,
+            one.version,
+            one.replay_after,
+            len(one.sstables),
+            "sealed" if one.sealed else "",
+        )
+        for one in manifests
+    ]
+    head = ("shard", "epoch", "version", "flushed to", "SSTables", "")
+    text = table_text(head, rows) if rows else "no shards"
+    print_result({"shards": [_manifest(one) for one in manifests]}, text)
     return Exit.OK
 
 
 def run_stats(target: Target) -> Exit:
     """Show how much of each shard is flushed, and how much only its log has."""
+    shards = [_stats(manifest, tailer) for manifest, tailer in _shards(target)]
+    columns = {
+        "shard": "shard",
+        "epoch": "writer_epoch",
+        "next position": "next_position",
+        "log rows": "log_rows",
+        "log entries": "log_entries",
+        "log bytes": "log_bytes",
+        "SSTable rows": "sstable_rows",
+        "SSTables": "sstables",
+    }
+    rows = [[one[field] for field in columns.values()] for one in shards]
+    text = table_text(tuple(columns), rows) if rows else "no shards"
+    print_result({"shards": shards}, text)
+    return Exit.OK
+
+
+def _shards(target: Target) -> Iterator[tuple[ShardManifest, WalTailer]]:
     store, arbiter = opened(target)
-    found = []
     for shard_id in list_shards(store):
         manifest = ShardManifests(store, arbiter, shard_id).latest()
         if manifest is not None:
-            found.append(_stats(manifest, WalTailer(store, arbiter, shard_id)))
-    text = "\n".join(
-        f"{one['shard']}  epoch {one['writer_epoch']}  next position {one['next_position']}  "
-        f"log {one['log_rows']} rows in {one['log_entries']} entries, {one['log_bytes']} bytes  "
-        f"SSTables {one['sstable_rows']} rows in {one['sstables']}"
-        for one in found
-    )
-    print_result({"shards": found}, text or "no shards")
-    return Exit.OK
+            yield manifest, WalTailer(store, arbiter, shard_id)
 
 
 def _stats(manifest: ShardManifest, tailer: WalTailer) -> dict[str, object]:

@@ -10,6 +10,7 @@ from typing import Literal
 from holdfast.arbiter import Arbiter, for_reading, open_arbiter
 from holdfast.cli._declare import Target
 from holdfast.cli._output import Exit, print_result
+from holdfast.cli._terminal import table_text
 from holdfast.errors import NotFoundError
 from holdfast.formats import Entry, check_shard_id, shard_id_of_bucket, shard_id_unsharded
 from holdfast.storage import ObjectStore, open_store
@@ -53,7 +54,19 @@ def run_ls(target: Target, shard: str, after: int | None) -> Exit:
     tailer = _tailer(target, shard)
     entries = list(tailer.entries(after, fences=True))
     shown = {"shard": tailer.shard_id, "entries": [_entry(entry) for entry in entries]}
-    text = "\n".join(_line(entry) for entry in entries) or "no entries"
+    head = ("position", "epoch", "rows", "bytes", "by", "tags")
+    rows = [
+        (
+            one.position,
+            one.epoch,
+            "fence" if one.fence else one.rows,
+            one.size,
+            one.writer or "stock",
+            " ".join(f"{name}={value}" for name, value in sorted(one.tags.items())),
+        )
+        for one in entries
+    ]
+    text = table_text(head, rows) if rows else "no entries"
     print_result(shown, text)
     return Exit.OK
 
