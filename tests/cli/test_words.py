@@ -126,7 +126,7 @@ def test_every_command_has_help_for_all_that_it_takes(cli: Cli, path: tuple[str,
     for one in LEAVES[path].params:
         assert isinstance(one, Argument | click.Option)
         assert one.text if isinstance(one, Argument) else one.help
-        assert (one.metavar if isinstance(one, Argument) else one.opts[0]) in shown
+        assert str(one.metavar if isinstance(one, Argument) else one.opts[0]) in shown
 
 
 def test_wrong_usage_is_an_error_in_json_too(cli: Cli) -> None:

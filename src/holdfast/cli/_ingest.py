@@ -87,8 +87,11 @@ def run(
 
 
 def _tell_interrupted(txn: str | None, rows: int) -> None:
-    again = f"run it again with --txn {txn}" if txn else "a txn makes it safe"
-    tell(f"{rows} rows are durable; the rows of the put under way may be: {again} to begin anew")
+    again = f"run it again with --txn {txn}" if txn else "give --txn ID"
+    tell(
+        f"{rows} rows are durable, and those of the put under way may be; {again}, and no row is "
+        "written twice"
+    )
 
 
 def _owned_by_another(error: FencedError, rows: int) -> FencedError:

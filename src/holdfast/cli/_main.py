@@ -17,6 +17,7 @@ from holdfast.cli import _other_commands, _part_commands, _table_commands
 from holdfast.cli._declare import Noun, flag, value
 from holdfast.cli._logging import start_logging
 from holdfast.cli._output import MEANINGS, SESSION, Exit, Session, print_error, tell
+from holdfast.cli._terminal import has_colours
 from holdfast.errors import HoldfastError, InvalidInputError
 
 INTERRUPTED = 130
@@ -114,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> int:
     vars(SESSION).update(vars(Session(as_json="--json" in words)))
-    colour = False if os.environ.get("NO_COLOR") else None  # None: where there is a terminal
+    colour = has_colours(sys.stdout)
     try:
         with ROOT.make_context("holdfast", words, max_content_width=100, color=colour) as context:
             return int(ROOT.invoke(context))

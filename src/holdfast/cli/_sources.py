@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,23 +17,20 @@ from holdfast.errors import InvalidInputError
 from holdfast.formats import check_values
 
 _QUOTE = b'"'
+_BLOCK = 1 << 20  # what a reader of text takes in one step
 _BROKEN = (pa.ArrowException, OSError, ValueError)
 
 
-class Counted(io.RawIOBase):
-    """A file that tells how many bytes were read of it.
+class WholeQuotes(io.RawIOBase):
+    """A CSV file whose quotes are counted.
 
-    With `quoted`, its quotes are counted, too: a field whose quote is never closed would swallow
-    every row behind it, and the parser takes that for a long text. Two quotes in a row, as CSV
-    writes one inside a text, leave the count as it is.
+    A field whose quote is never closed would swallow every row behind it, and the parser takes
+    that for a long text. Two quotes in a row, as CSV writes one inside a text, leave the count
+    as it is.
     """
 
-    def __init__(
-        self, source: IO[bytes], tell: Callable[[int], None], *, quoted: bool = False
-    ) -> None:
+    def __init__(self, source: IO[bytes]) -> None:
         self._source = source
-        self._tell = tell
-        self._quoted = quoted
         self._lines = 1
         self._open_since: int | None = None  # the line of a quote that is not closed yet
 
@@ -49,12 +47,6 @@ class Counted(io.RawIOBase):
         view = memoryview(buffer)  # type: ignore[arg-type]
         data = self._source.read(len(view))
         view[: len(data)] = data
-        self._tell(len(data))
-        if self._quoted:
-            self._count_quotes(data)
-        return len(data)
-
-    def _count_quotes(self, data: bytes) -> None:
         if not data and self._open_since is not None:
             raise InvalidInputError(
                 "a quote is never closed, so nobody knows where its row ends: close it, or write "
@@ -67,11 +59,12 @@ class Counted(io.RawIOBase):
                 is_open = self._open_since is not None
                 self._open_since = None if is_open else self._lines + number
         self._lines += len(lines) - 1
+        return len(data)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file, what it is, and who hears how far it is read."""
+    """A file, what it is, and who hears how much of it was taken."""
 
     name: str
     kind: str
@@ -80,12 +73,20 @@ class Source:
 
 
 def read_batches(source: Source, schema: pa.Schema, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file in the table's columns, so many at a time."""
-    name, kind = source.name, source.kind
+    """Yield the rows of a file in the table's columns, so many at a time.
+
+    How much was taken is told when the rows of that part were taken, not when a reader that
+    reads ahead has read it.
+
+    Raises:
+        InvalidInputError: it is not what it should be; rows before that were yielded.
+    """
+    name = source.name
     with ExitStack() as stack:
         file: Any = sys.stdin.buffer if name == "-" else stack.enter_context(open(name, "rb"))  # noqa: PTH123
+        size = os.fstat(file.fileno()).st_size if name != "-" else 0
         try:
-            tables = (_fitted(one, schema, name) for one in _read(file, source, schema, batch_rows))
+            tables = _fitted_parts(_read(file, source, schema, batch_rows), source, schema, size)
             yield from _divided(tables, batch_rows)
         except InvalidInputError as error:
             if "file" in error.details:
@@ -93,8 +94,21 @@ def read_batches(source: Source, schema: pa.Schema, batch_rows: int) -> Iterator
             raise InvalidInputError(error.message, file=name, **error.details) from error
         except _BROKEN as error:
             raise InvalidInputError(
-                f"the file cannot be read as {kind}: {error}"[:300], file=name
+                f"the file cannot be read as {source.kind}: {error}"[:300], file=name
             ) from error
+
+
+def _fitted_parts(
+    parts: Iterator[tuple[pa.RecordBatch, float]], source: Source, schema: pa.Schema, size: int
+) -> Iterator[pa.Table]:
+    """Yield parts with the table's types, and tell how far the file is after each."""
+    told = 0
+    for batch, position in parts:
+        yield _fitted(pa.Table.from_batches([batch]), schema, source.name)
+        now = max(told, min(size, int(position)))
+        source.tell(now - told)
+        told = now
+    source.tell(size - told)
 
 
 def _divided(tables: Iterator[pa.Table], rows: int) -> Iterator[pa.RecordBatch]:
@@ -116,15 +130,16 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 
 def _read(
     file: IO[bytes], source: Source, schema: pa.Schema, batch_rows: int
-) -> Iterator[pa.Table]:
+) -> Iterator[tuple[pa.RecordBatch, float]]:
+    """Yield parts of a file, each with the position behind it, as far as that is known."""
     if source.kind == "arrow":
-        yield from _read_arrow(file, source.tell)
-    elif source.kind == "parquet":
-        yield from _read_parquet(file, source.tell, batch_rows)
-    elif source.kind == "csv":
-        counted: Any = Counted(file, source.tell, quoted=True)
-        for batch in csv.open_csv(
-            counted,
+        return _read_arrow(file)
+    if source.kind == "parquet":
+        return _read_parquet(file, batch_rows)
+    if source.kind == "csv":
+        reader = csv.open_csv(
+            WholeQuotes(file),
+            read_options=csv.ReadOptions(block_size=_BLOCK),
             parse_options=csv.ParseOptions(newlines_in_values=True),
             convert_options=csv.ConvertOptions(
                 column_types={one.name: one.type for one in schema},
@@ -133,32 +148,30 @@ def _read(
                 null_values=["", *source.nulls],
                 quoted_strings_can_be_null=False,
             ),
-        ):
-            yield pa.Table.from_batches([batch])
+        )
     else:
-        lines: Any = Counted(file, source.tell)
-        parsing = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
-        for batch in json.open_json(lines, parse_options=parsing):
-            yield pa.Table.from_batches([batch])
+        reader = json.open_json(
+            file,
+            read_options=json.ReadOptions(block_size=_BLOCK),
+            parse_options=json.ParseOptions(
+                explicit_schema=schema, unexpected_field_behavior="error"
+            ),
+        )
+    return ((batch, number * _BLOCK) for number, batch in enumerate(reader, 1))
 
 
-def _read_parquet(
-    file: IO[bytes], tell: Callable[[int], None], batch_rows: int
-) -> Iterator[pa.Table]:
-    """Yield rows; how far the file is read is their share of all its rows."""
+def _read_parquet(file: IO[bytes], batch_rows: int) -> Iterator[tuple[pa.RecordBatch, float]]:
+    """Yield parts; a position is the share of their rows in all rows."""
     whole: Any = file if file.seekable() else pa.BufferReader(file.read())
     opened = parquet.ParquetFile(whole)
     size = whole.seek(0, io.SEEK_END)
-    told = rows = 0
+    rows = 0
     for batch in opened.iter_batches(batch_size=batch_rows):
         rows += batch.num_rows
-        now = size * rows // opened.metadata.num_rows
-        tell(now - told)
-        told = now
-        yield pa.Table.from_batches([batch])
+        yield batch, size * rows / opened.metadata.num_rows
 
 
-def _read_arrow(file: IO[bytes], tell: Callable[[int], None]) -> Iterator[pa.Table]:
+def _read_arrow(file: IO[bytes]) -> Iterator[tuple[pa.RecordBatch, float]]:
     start = file.read(6)
     body: Any = file
     if file.seekable():
@@ -170,12 +183,7 @@ def _read_arrow(file: IO[bytes], tell: Callable[[int], None]) -> Iterator[pa.Tab
         batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
     else:
         batches = iter(ipc.open_stream(body))
-    told = 0
-    for batch in batches:
-        now = int(body.tell())
-        tell(max(0, now - told))
-        told = max(told, now)
-        yield pa.Table.from_batches([batch])
+    return ((batch, body.tell()) for batch in batches)
 
 
 def _fitted(table: pa.Table, schema: pa.Schema, name: str) -> pa.Table:

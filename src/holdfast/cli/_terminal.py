@@ -6,6 +6,7 @@ rich is loaded here, and only for a terminal.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from io import StringIO
@@ -67,17 +68,12 @@ def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str
     for row in rows:
         # Text.from_ansi keeps our colours, and no other escape reaches the terminal.
         shown.add_row(*(Text.from_ansi(str(cell)) for cell in row))
-    console = Console(file=StringIO(), force_terminal=True, width=_width())
-    console.no_color = not has_colours(sys.stdout)
+    colours: Any = "auto" if has_colours(sys.stdout) else None  # Any: rich's own words
+    width = shutil.get_terminal_size().columns
+    console = Console(file=StringIO(), force_terminal=True, width=width, color_system=colours)
     with console.capture() as captured:
         console.print(shown)
     return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
-
-
-def _width() -> int:
-    import shutil  # noqa: PLC0415
-
-    return shutil.get_terminal_size().columns
 
 
 class Bar:
