@@ -369,6 +369,23 @@ def test_a_silent_commit_store_is_told(
     assert "secret-word" not in cli.out + cli.err
 
 
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql", "redis"])
+def test_a_silent_commit_store_on_the_line_is_told(
+    cli: Cli, uri: str, silent_port: int, scheme: str
+) -> None:
+    url = f"{scheme}://me:secret-word@127.0.0.1:{silent_port}/0"
+    for words in (
+        ["store", "init", url],
+        ["store", "check", url],
+        ["store", "move", uri, "--to", url],
+        ["repair", uri, "--new-commit-store", url],
+        ["create", f"{uri}.new", "id:int64", "--commit-store", url],
+    ):
+        error = cli.json("--timeout", "0.3", *words, code=Exit.UNAVAILABLE)["error"]
+        assert error["details"]["place"] == f"{scheme}://127.0.0.1:{silent_port}/0", words
+        assert "secret-word" not in cli.out + cli.err
+
+
 def test_plans_refuse_what_confirm_would_refuse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli, uri: str
 ) -> None:

@@ -112,13 +112,16 @@ class Verb(_Helpful):
         """Do the work, once the table's stores have answered."""
         given: dict[str, Any] = dict(ctx.params)  # Any: what each option gives
         SESSION.as_json = given.pop("json")
+        target = None
         if "uri" in given:
             options = storage_options(given.pop("option"))
             target = Target(given.pop("uri"), options, given.pop("commit_store", None))
-            from holdfast.cli._patience import await_answers  # noqa: PLC0415 - only with a table
-
-            await_answers(target)
             given["target"] = target
+        stores = [given[name] for name in ("url", "new", "new_commit_store") if given.get(name)]
+        if target is not None or stores:
+            from holdfast.cli._patience import await_answers  # noqa: PLC0415 - they need it alone
+
+            await_answers(target, stores)
         return self.load()(**given)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 
 from holdfast.cli._declare import Target
@@ -18,13 +19,13 @@ from holdfast.errors import HoldfastError, UnavailableError
 _TELL_AFTER_SECONDS = 2.0
 
 
-def await_answers(target: Target) -> None:
-    """Return once the table's object store and commit store have answered, whatever they said.
+def await_answers(target: Target | None, stores: Sequence[str] = ()) -> None:
+    """Return once a table's object store and commit store, and other commit stores, answered.
 
     Raises:
         UnavailableError: one of them was silent for as long as `--timeout` says.
     """
-    asking = _Asking(target)
+    asking = _Asking(target, stores)
     thread = threading.Thread(target=asking.run, name="holdfast-first-answer", daemon=True)
     thread.start()
     thread.join(min(_TELL_AFTER_SECONDS, SESSION.timeout))
@@ -42,35 +43,38 @@ def await_answers(target: Target) -> None:
 
 
 class _Asking:
-    """Asks the object store, and then the commit store, for something small."""
+    """Asks the object store, and then commit stores, for something small."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target | None, stores: Sequence[str]) -> None:
         self._target = target
-        self.place = target.uri.partition("?")[0]
+        self._stores = stores
+        self.place = "" if target is None else target.uri.partition("?")[0]
 
     def run(self) -> None:
         """Ask; an error is an answer."""
-        with suppress(HoldfastError):
-            self._ask()
+        from holdfast.arbiter import EMBEDDED  # noqa: PLC0415 - it loads the clients of stores
 
-    def _ask(self) -> None:
-        # Late: they load the clients of stores, which a wrong word on the line does not need.
-        from holdfast.arbiter import (  # noqa: PLC0415
-            EMBEDDED,
-            URL_VARIABLE,
-            connect_commit_store,
-            read_pin,
-            redacted,
-        )
+        with suppress(HoldfastError):
+            pinned = None if self._target is None else self._ask_table(self._target)
+            for url in (pinned, *self._stores):
+                if url is not None and url != EMBEDDED:
+                    self._ask_store(url)
+
+    @staticmethod
+    def _ask_table(target: Target) -> str | None:
+        """Return the URL of a table's commit store."""
+        from holdfast.arbiter import EMBEDDED, URL_VARIABLE, read_pin  # noqa: PLC0415
         from holdfast.storage import open_store  # noqa: PLC0415
 
-        pin = read_pin(open_store(self._target.uri, self._target.options))
+        pin = read_pin(open_store(target.uri, target.options))
         pinned = None if pin is None else pin.store_url
         if pinned == EMBEDDED:
-            return
-        url = self._target.commit_store or (pinned and os.environ.get(URL_VARIABLE)) or pinned
-        if url is None or url == EMBEDDED:
-            return
+            return None
+        return target.commit_store or (pinned and os.environ.get(URL_VARIABLE)) or pinned
+
+    def _ask_store(self, url: str) -> None:
+        from holdfast.arbiter import connect_commit_store, redacted  # noqa: PLC0415
+
         self.place = redacted(url)
         store = connect_commit_store(url)
         try:
