@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import json
+import random
 import shutil
 import signal
 import socket
@@ -30,6 +31,7 @@ from holdfast.cli._table_commands import FORMATS, LEFTOVERS, SETTINGS, TYPES
 from holdfast.server import Role
 from holdfast.shard import Sharding
 from holdfast.upkeep import LeftoverKind, Policy
+from storage.mounts import mounted
 
 pytestmark = pytest.mark.requirement("C6", "O2")
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
@@ -202,7 +204,7 @@ def test_shards_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cl
     with table.claim_writer(shard) as writer:
         writer.put(rows)
     number = next(n for n in range(4) if run(cli, "shard", "show", uri, f"bucket-{n}")[0] == 0)
-    for words in (["wal", "ls"], ["shard", "show"], ["wal", "repair"]):
+    for words in (["wal", "ls"], ["shard", "show"], ["wal", "repair"], ["shard", "repair"]):
         code, shown, _ = run(cli, *words, uri, f"bucket-{number}")
         assert code == 0
         assert shown.get("shard", shown.get("shard_id")) == shard.shard_id
@@ -211,6 +213,43 @@ def test_shards_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cl
             assert run(cli, *words, uri, unknown)[0] == 3, unknown
         assert run(cli, *words, uri, "nonsense")[0] == 2
     assert run(cli, "ingest", uri, "-", "--format", "csv", "--shard", "unsharded")[0] == 2
+
+
+def test_a_shard_that_does_not_fit_the_table_is_refused(cli: Cli, uri: str) -> None:
+    words = ["ingest", uri, "-", "--format", "csv", "--shard", "bucket-3"]
+    error = cli.json(*words, code=Exit.USAGE)["error"]
+    assert "does not divide its rows" in error["message"]
+    for words in (["wal", "tail"], ["wal", "show"]):
+        more = ["1"] if words[1] == "show" else []
+        assert cli(*words, uri, "bucket-3", *more) == Exit.NOT_FOUND
+
+
+def test_a_root_that_is_not_there(cli: Cli, tmp_path: Path) -> None:
+    for words in (["tables"], ["status", "--all"], ["doctor", "--all"], ["maintain", "--all"]):
+        assert cli(words[0], str(tmp_path / "none"), *words[1:]) == Exit.NOT_FOUND, words
+        assert cli.json("tables", str(tmp_path))["tables"] == []
+
+
+def test_times_that_are_none_are_named(cli: Cli, uri: str) -> None:
+    for words in (["maintain", uri, "--every", "0s"], ["status", uri, "--watch", "soon"]):
+        assert cli(*words) == Exit.USAGE
+        assert f"{words[-2]} is a time such as 30s" in cli.err
+
+
+@pytest.mark.requirement("L7")
+@pytest.mark.parametrize("commit_store", [[], ["--commit-store", "sqlite"]], ids=len)
+def test_a_full_disk_is_named(cli: Cli, tmp_path: Path, commit_store: list[str]) -> None:
+    rows = tmp_path / "rows.jsonl"
+    noise = random.Random(1)
+    texts = (f"{noise.getrandbits(400):0100x}" for _ in range(90_000))
+    rows.write_text("".join(f'{{"id": {n}, "text": "{text}"}}\n' for n, text in enumerate(texts)))
+    with mounted(tmp_path / "small", "size=2m") as folder:
+        assert cli("create", str(folder / "t"), "id:int64", "text:string", *commit_store) == 0
+        code = cli("-q", "ingest", str(folder / "t"), str(rows), "--no-flush")
+        assert code == Exit.UNKNOWN
+        assert "the disk is full" in cli.err
+        durable = int(cli.err.split("durable_rows=")[1].rstrip(")\n"))
+        assert 0 < durable < 90_000
 
 
 def ingest_csv(cli: Cli, uri: str, folder: Path, text: str, *words: str) -> tuple[int, Any, str]:

@@ -120,7 +120,7 @@ def test_without_a_flush_the_log_has_the_rows(
         str(tmp_path / "rows.parquet"),
         "--no-flush",
         "--shard",
-        "bucket-2",
+        "unsharded",
     )
     shard = told["shards"][0]["shard"]
     assert tables_of(table, shard) == ()
@@ -128,7 +128,7 @@ def test_without_a_flush_the_log_has_the_rows(
     assert (stats["shard"], stats["log_rows"], stats["sstables"]) == (shard, 25, 0)
     assert stats["log_entries"] == 1 and stats["log_bytes"] > 0
     next_position = stats["next_position"]
-    with table.claim_writer("bucket-2") as writer:
+    with table.claim_writer("unsharded") as writer:
         assert writer.wal_stats().next_position == next_position + 1  # its fence lies between
     (stats,) = run(capsys, "shard", "stats", table.uri)["shards"]
     assert (stats["log_rows"], stats["sstable_rows"]) == (0, 25)

@@ -16,7 +16,7 @@ from holdfast.cli._declare import Target
 from holdfast.cli._output import SESSION, Exit, print_result, tell
 from holdfast.cli._sources import Source, read_batches
 from holdfast.cli._terminal import Bar
-from holdfast.errors import FencedError, InvalidInputError, NotFoundError
+from holdfast.errors import FencedError, HoldfastError, InvalidInputError, NotFoundError
 from holdfast.shard import Shard, ShardWriter, ShardWriterConfig
 from holdfast.txn import AppTxn, parse_txn
 
@@ -68,8 +68,8 @@ def run(
             progress.close()
             _tell_interrupted(txn, progress.rows)
             raise
-        except FencedError as error:
-            raise _owned_by_another(error, progress.rows) from error
+        except HoldfastError as error:
+            raise _with_durable(error, progress.rows) from error
     shards = [
         {"shard": one.shard_id, "rows": one.stats().rows, "flushes": one.stats().flushes}
         for one in writers.opened.values()
@@ -94,13 +94,15 @@ def _tell_interrupted(txn: str | None, rows: int) -> None:
     )
 
 
-def _owned_by_another(error: FencedError, rows: int) -> FencedError:
-    """Say whose the shard is now: to try again would only take it back."""
-    return FencedError(
-        "another process owns this shard now, and this one stopped: let one process write to a "
-        "shard, or give each rows of its own",
-        **{**error.details, "durable_rows": rows},
-    )
+def _with_durable(error: HoldfastError, rows: int) -> HoldfastError:
+    """Say how many rows are durable, and if a shard has another owner, what to do about it."""
+    message = error.message
+    if isinstance(error, FencedError):  # to try again would only take it back
+        message = (
+            "another process owns this shard now, and this one stopped: let one process write to "
+            "a shard, or give each rows of its own"
+        )
+    return type(error)(message, **{**error.details, "durable_rows": rows})
 
 
 def _batch_rows(given: int | None, txn: str | None) -> int:
@@ -134,10 +136,15 @@ class Writers:
         self.opened: dict[str, ShardWriter] = {}
         self.repeated = 0  # rows that were there before
         details = table._base().details  # noqa: SLF001 - the table's own words for its sharding
-        if shard is None and details is not None and details.sharding_specs:
+        is_divided = details is not None and bool(details.sharding_specs)
+        if shard is None and is_divided:
             self._router = table.router()
         elif shard is None:
             self._shard = "unsharded"
+        elif shard.startswith("bucket-") and not is_divided:
+            raise InvalidInputError(
+                "this table does not divide its rows into buckets: leave out --shard", shard=shard
+            )
 
     def __enter__(self) -> Self:
         return self

@@ -52,7 +52,7 @@ def run(
             print_error(error)
         sys.stdout.flush()
 
-    Schedule(parse_interval(every), work, SystemClock()).run()
+    Schedule(parse_interval(every, "--every"), work, SystemClock()).run()
     return Exit.OK
 
 

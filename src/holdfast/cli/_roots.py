@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from holdfast.cli._declare import Target
 from holdfast.cli._output import Exit, print_error
 from holdfast.commits import Namespace
-from holdfast.errors import HoldfastError, InvalidInputError
+from holdfast.errors import HoldfastError, InvalidInputError, NotFoundError
+from holdfast.storage import open_store
 
 _MOST = 10_000
 _DEEPEST = 8
@@ -22,6 +24,9 @@ def find_tables(root: Target) -> list[tuple[str, str]]:
         InvalidInputError: there are more tables than anybody wants in one answer.
         UnavailableError, PermissionDeniedError: the store did not tell.
     """
+    location = open_store(root.uri, root.options).location
+    if location.startswith("file://") and not Path(location.removeprefix("file://")).is_dir():
+        raise NotFoundError("there is no such folder", root=root.uri)
     namespace = Namespace(root.uri, root.options)
     found: list[tuple[str, str]] = []
     waiting: list[tuple[str, ...]] = [()]

@@ -12,6 +12,7 @@ from holdfast.cli._terminal import table_text
 from holdfast.cli._wal import opened, shard_id_of
 from holdfast.errors import NotFoundError
 from holdfast.formats import ShardManifest
+from holdfast.storage import open_store
 from holdfast.wal import ShardManifests, WalTailer, list_shards
 
 if TYPE_CHECKING:
@@ -104,8 +105,9 @@ def run_repair(target: Target, shard: str, *, confirm: bool) -> Exit:
     """Plan or do a repair of a shard's generations."""
     from holdfast.table import open_table  # noqa: PLC0415 - loads Lance
 
+    shard_id = shard_id_of(shard, open_store(target.uri, target.options))
     table = open_table(target.uri, target.options, commit_store=target.commit_store)
-    done = table.repair_shard(shard, confirm=confirm)
+    done = table.repair_shard(shard_id, confirm=confirm)
     print_result(asdict(done), _repair_text(done))
     return Exit.UNFIT if done.wounds and not done.applied else Exit.OK
 

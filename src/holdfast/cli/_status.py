@@ -36,7 +36,7 @@ def run(target: Target, watch: str | None, *, check: bool, every_table: bool) ->
         show()
         sys.stdout.flush()
 
-    Schedule(parse_interval(watch), work, SystemClock()).run()
+    Schedule(parse_interval(watch, "--watch"), work, SystemClock()).run()
     return Exit.OK
 
 

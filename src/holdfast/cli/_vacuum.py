@@ -12,7 +12,7 @@ from holdfast.cli._output import Exit, print_result
 from holdfast.errors import InvalidInputError
 from holdfast.upkeep import Leftover, LeftoverKind, VacuumResult, vacuum
 
-_UNITS = {"d": "days", "h": "hours", "m": "minutes"}
+_UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 _SHOWN = 20
 
 
@@ -61,15 +61,16 @@ def parse_duration(text: str, option: str = "--older-than") -> timedelta:
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
-def parse_interval(text: str) -> timedelta:
+def parse_interval(text: str, option: str) -> timedelta:
     """Return a time of at least a second: 30s, 1m, 1h.
 
     Raises:
         InvalidInputError: it is none.
     """
-    if re.fullmatch("[1-9][0-9]{0,4}s", text):
-        return timedelta(seconds=int(text[:-1]))
-    return parse_duration(text, "a time")
+    match = re.fullmatch("0*([1-9][0-9]{0,4})([smhd])", text.strip())
+    if match is None:
+        raise InvalidInputError(f"{option} is a time such as 30s, 5m or 1h", given=text[:40])
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
 def _shown(one: Leftover) -> dict[str, object]:

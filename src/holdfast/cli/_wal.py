@@ -11,7 +11,7 @@ from holdfast.arbiter import Arbiter, for_reading, open_arbiter
 from holdfast.cli._declare import Target
 from holdfast.cli._output import Exit, print_result
 from holdfast.cli._terminal import table_text
-from holdfast.errors import NotFoundError
+from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.formats import Entry, check_shard_id, shard_id_of_bucket, shard_id_unsharded
 from holdfast.storage import ObjectStore, open_store
 from holdfast.wal import Repair, WalTailer, list_shards, repair_log
@@ -36,7 +36,13 @@ def shard_id_of(word: str, store: ObjectStore) -> str:
     elif match := re.fullmatch("bucket-([0-9]{1,4})", word):
         shard_id = shard_id_of_bucket(int(match[1]))
     else:
-        shard_id = check_shard_id(word)
+        try:
+            shard_id = check_shard_id(word)
+        except InvalidInputError as error:
+            raise InvalidInputError(
+                "a shard is `unsharded`, `bucket-N` or an id that `holdfast shard ls` lists",
+                shard=word,
+            ) from error
     if shard_id not in list_shards(store):
         raise NotFoundError(
             "there is no such shard; `holdfast shard ls` lists them", shard=word, shard_id=shard_id
