@@ -8,14 +8,17 @@ from dataclasses import asdict
 from holdfast.arbiter import (
     EMBEDDED,
     SupportsSetUp,
+    check_identity,
     check_store,
     connect_commit_store,
+    connect_store,
     move_commit_store,
     read_pin,
     redacted,
 )
 from holdfast.cli._declare import Target
 from holdfast.cli._output import Exit, print_result
+from holdfast.cli._table import pinned_url
 from holdfast.cli._terminal import paint
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.formats import ArbiterKind
@@ -69,6 +72,10 @@ def move(target: Target, new: str, old: str | None, *, confirm: bool) -> Exit:
                 "this table decides by its object store: release it, and adopt it with a commit "
                 "store"
             )
+        with closing(
+            connect_store(old or pinned_url(pin) or EMBEDDED, target.uri, store)
+        ) as leaving:
+            check_identity(pin, leaving)
         if new != EMBEDDED:
             with closing(connect_commit_store(new)) as other:
                 other.identity()

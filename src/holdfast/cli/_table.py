@@ -47,7 +47,7 @@ def adopt(target: Target, accept: int | None, *, confirm: bool) -> Exit:
         uri, options = rows.uri, rows.options
     store = open_store(uri, options)
     pin = read_pin(store)
-    commit_store = target.commit_store or _pinned(pin)
+    commit_store = target.commit_store or pinned_url(pin)
     newest = max(require_versions(store)) if rows is None else rows.newest()
     if accept is not None and accept != newest:
         raise InvalidInputError(
@@ -148,7 +148,7 @@ def _shown(commit_store: str | None) -> str | None:
     return redacted(commit_store)
 
 
-def _pinned(pin: Pin | None) -> str | None:
+def pinned_url(pin: Pin | None) -> str | None:
     """Return where the commit store is that a table is tied to."""
     if pin is None or pin.store_url is None or pin.store_url == EMBEDDED:
         return None if pin is None else pin.store_url
