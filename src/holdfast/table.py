@@ -25,8 +25,8 @@ from holdfast._clock import Clock, SystemClock
 from holdfast.arbiter import (
     STOCK_DYNAMODB,
     Arbiter,
-    RecordedDecisions,
     StockRows,
+    SupportsSeries,
     SupportsVerdict,
     accept_shards,
     confirm_pin,
@@ -709,7 +709,7 @@ def _create(
     with operation.settled():
         made = created(hook, schema, fragments)
         operation.returned(int(made.version))
-    if isinstance(arbiter, RecordedDecisions):
+    if isinstance(arbiter, SupportsSeries):
         confirm_pin(store, arbiter.pin)
     return table
 
@@ -785,7 +785,7 @@ def adopt_table(
             "accept the newest version that is there", newest=newest, accept=accept
         )
     arbiter = create_arbiter(uri, options, commit_store=commit_store)
-    if isinstance(arbiter, RecordedDecisions):
+    if isinstance(arbiter, SupportsSeries):
         if accept is not None or arbiter.newest(VERSIONS_SERIES) is None:
             arbiter.accept(VERSIONS_SERIES, newest)
         accept_shards(store, arbiter)
@@ -822,12 +822,12 @@ def release_table(
     options = StorageOptions(storage_options)
     store = open_store(uri, options)
     arbiter = open_arbiter(uri, options, commit_store=commit_store)
-    if isinstance(arbiter, RecordedDecisions):
+    if isinstance(arbiter, SupportsSeries):
         newest = arbiter.newest(VERSIONS_SERIES)
         if newest:
             arbiter.read(version_name(newest))
     store.delete([PIN_PATH])
-    if isinstance(arbiter, RecordedDecisions):
+    if isinstance(arbiter, SupportsSeries):
         arbiter.retire()
     arbiter.close()
     resolved = {key: resolve(key, value) for key, value in options.items()}

@@ -50,7 +50,7 @@ from holdfast.formats import (
     Shape,
     hint_of,
 )
-from holdfast.storage import LocalStore
+from holdfast.storage import SupportsLocalFiles
 from holdfast.txn import Txn
 
 _TRIES = 500
@@ -72,7 +72,7 @@ class Direct:
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
         self._last: Base | None = None  # a version that is or was the newest
-        self._remembers = not isinstance(versions.store, LocalStore)
+        self._remembers = not isinstance(versions.store, SupportsLocalFiles)
 
     def hint(self) -> Base | None:
         """Return a version that is good enough to write rows for, as `newest`; it may be older.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
 
-from holdfast.arbiter import Arbiter, RecordedDecisions
+from holdfast.arbiter import Arbiter, SupportsSeries
 from holdfast.errors import CorruptError, InvalidInputError, NotFoundError
 from holdfast.formats import (
     STAGED_FOLDER,
@@ -218,9 +218,9 @@ def require_versions(store: ObjectStore) -> dict[int, ObjectInfo]:
 
 def records_of(arbiter: Arbiter, *, after: int = -1) -> Records | None:
     """Return the records of the versions above `after`; None for a table without a commit store."""
-    if not isinstance(arbiter, RecordedDecisions):
+    if not isinstance(arbiter, SupportsSeries):
         return None
-    commit_store = arbiter._commit_store  # noqa: SLF001 - read only, and shown nowhere else
+    commit_store = arbiter.commit_store
     series = f"{arbiter.pin.table_id}/{VERSIONS_SERIES}"
     found: dict[int, Record] = {}
     while True:

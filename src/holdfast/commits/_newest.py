@@ -44,11 +44,11 @@ from holdfast.formats import (
     version_name,
 )
 from holdfast.storage import (
-    LocalStore,
     ObjectInfo,
     ObjectStore,
     SupportsFirstNames,
     SupportsFirstObjects,
+    SupportsLocalFiles,
 )
 
 _TRIES = 5
@@ -190,7 +190,7 @@ def _manifest(store: ObjectStore, version: int) -> bytes | None:
 
 def _is_collected(store: ObjectStore, name: Name) -> bool:
     """Tell whether a local folder, read in several steps, may have hidden a newer version."""
-    return isinstance(store, LocalStore) and VersionsBoundary(store).read() >= name.number
+    return isinstance(store, SupportsLocalFiles) and VersionsBoundary(store).read() >= name.number
 
 
 def _unclear(name: Name) -> CommitUnknownError:

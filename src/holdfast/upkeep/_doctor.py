@@ -18,7 +18,7 @@ from holdfast.arbiter import (
     EMBEDDED,
     Arbiter,
     ConditionalPut,
-    RecordedDecisions,
+    SupportsSeries,
     SupportsSetUp,
     Verdict,
     for_reading,
@@ -194,9 +194,9 @@ def _ask_arbiter(
 
 def _unfit(pin: Pin, arbiter: Arbiter) -> Iterator[Finding]:
     """Tell what makes a commit store unfit to decide, as `holdfast store check` does."""
-    if not isinstance(arbiter, RecordedDecisions):
+    if not isinstance(arbiter, SupportsSeries):
         return
-    commit_store = arbiter._commit_store  # noqa: SLF001 - shown nowhere else
+    commit_store = arbiter.commit_store
     if not isinstance(commit_store, SupportsSetUp):
         return
     try:

@@ -22,7 +22,7 @@ from holdfast.arbiter import (
 )
 from holdfast.errors import CorruptError, InvalidInputError, NotFoundError, PinMismatchError
 from holdfast.formats import EMBEDDED_PATH, PIN_PATH, ArbiterKind, Pin
-from holdfast.storage import LocalStore
+from holdfast.storage import SupportsLocalFiles
 from holdfast.upkeep._repair_steps import Given, RepairKind, RepairState, RepairStep
 
 
@@ -73,7 +73,9 @@ def _known_store(given: Given) -> str | None:
     """Return where the commit store of a table without a pin may be."""
     if given.commit_store is not None:
         return given.commit_store
-    inside = isinstance(given.store, LocalStore) and (given.store.root / EMBEDDED_PATH).exists()
+    inside = (
+        isinstance(given.store, SupportsLocalFiles) and (given.store.root / EMBEDDED_PATH).exists()
+    )
     return EMBEDDED if inside else None
 
 

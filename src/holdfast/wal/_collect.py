@@ -21,7 +21,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter import Arbiter, RecordedDecisions
+from holdfast.arbiter import Arbiter, SupportsSeries
 from holdfast.errors import CorruptError
 from holdfast.events import EventKind, emit
 from holdfast.formats import (
@@ -195,7 +195,7 @@ def _raise(
 ) -> None:
     """Make sure that no number up to the last one is ever decided again."""
     Boundary(store, shard_id, kind).raise_to(last.number)
-    if isinstance(arbiter, RecordedDecisions):
+    if isinstance(arbiter, SupportsSeries):
         arbiter.accept(last.series, last.number)
 
 

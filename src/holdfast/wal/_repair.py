@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter import Arbiter, RecordedDecisions, Won
+from holdfast.arbiter import Arbiter, SupportsSeries, Won
 from holdfast.errors import (
     CollectedError,
     CommitUnknownError,
@@ -162,7 +162,7 @@ def _fence_end(arbiter: Arbiter, log: Log, last: int, epoch: int, ids: Ids) -> i
         token = ids.token()
         body = draft.stamp(position=position, sequence=0, token=token)
         name = entry_name(log.shard_id, position)
-        if isinstance(arbiter, RecordedDecisions) and position == last + 1:
+        if isinstance(arbiter, SupportsSeries) and position == last + 1:
             arbiter.accept(name.series, last)  # what is missing there stays missing
         try:
             decision = arbiter.decide(name, body, token)
