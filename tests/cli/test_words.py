@@ -237,14 +237,13 @@ def test_times_that_are_none_are_named(cli: Cli, uri: str) -> None:
 
 
 @pytest.mark.requirement("L7")
-@pytest.mark.parametrize("commit_store", [[], ["--commit-store", "sqlite"]], ids=len)
-def test_a_full_disk_is_named(cli: Cli, tmp_path: Path, commit_store: list[str]) -> None:
+def test_a_full_disk_is_named(cli: Cli, tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
     noise = random.Random(1)
     texts = (f"{noise.getrandbits(400):0100x}" for _ in range(90_000))
     rows.write_text("".join(f'{{"id": {n}, "text": "{text}"}}\n' for n, text in enumerate(texts)))
     with mounted(tmp_path / "small", "size=2m") as folder:
-        assert cli("create", str(folder / "t"), "id:int64", "text:string", *commit_store) == 0
+        assert cli("create", str(folder / "t"), "id:int64", "text:string") == 0
         code = cli("-q", "ingest", str(folder / "t"), str(rows), "--no-flush")
         assert code == Exit.UNKNOWN
         assert "the disk is full" in cli.err

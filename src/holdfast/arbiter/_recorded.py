@@ -357,7 +357,7 @@ class RecordedDecisions(Handle):
             staged = record.staged
             self._ask(name, lambda: self._store.put(staged, body))
         key, value = self._key(name), encode_record(record)
-        sent = False
+        sent, why = False, None
         for attempt in self._attempts.of(name.path, "record"):
             try:
                 there = self._commit_store.put_if_absent(key, value)
@@ -366,7 +366,7 @@ class RecordedDecisions(Handle):
                 if isinstance(error, BusyError) and not sent:
                     raise  # waited long enough already, and stored nothing
                 sent = True
-                attempt.reason = str(error)
+                attempt.reason = why = str(error)
             except CollectedError:
                 return self._collected(name, record, sent=sent)
             except HoldfastError as error:
@@ -376,7 +376,7 @@ class RecordedDecisions(Handle):
             seen = self._read_back(name)
             if seen is not None:
                 return seen
-        raise _unknown(name, decided=False)
+        raise _unknown(name, decided=False, why=why)
 
     def _read_back(self, name: Name) -> Record | None:
         """Return the record after a silent try; None if there is none, or no answer."""
