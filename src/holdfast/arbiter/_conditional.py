@@ -90,7 +90,9 @@ class ConditionalPut(Handle):
                 raise _unknown(name, attempt.number, error) from error
             decision: Decision = Won() if token.encode() in found else Lost(found)
             return self._decided(name, decision, attempt.number, begun)
-        raise _unknown(name, attempt.number if attempt else 0, None, attempt.reason if attempt else None)
+        raise _unknown(
+            name, attempt.number if attempt else 0, None, attempt.reason if attempt else None
+        )
 
     def require_verdict(self) -> None:
         """Return if the store may decide; finds out, if nobody did yet.
