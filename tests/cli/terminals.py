@@ -20,7 +20,8 @@ SECONDS = 100
 BIN = str(Path(sys.executable).parent)
 # Becomes the command, with the terminal as its own: so Ctrl-C reaches it as a signal.
 _TAKE_TERMINAL = """
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell ignores it for what runs behind
 os.setsid()
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execvp(sys.argv[1], sys.argv[1:])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -21,7 +22,45 @@ _BLOCK = 1 << 20  # what a reader of text takes in one step
 _BROKEN = (pa.ArrowException, OSError, ValueError)
 
 
-class WholeQuotes(io.RawIOBase):
+class Stoppable(io.RawIOBase):
+    """A file that Arrow's threads read until they are told to stop.
+
+    One that still read while Python ends would crash the process.
+    """
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._source = source
+        self._reading = threading.Lock()
+        self._is_stopped = False
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        """Read some bytes; none after `stop`."""
+        with self._reading:
+            if self._is_stopped:
+                return 0
+            view = memoryview(buffer)  # type: ignore[arg-type]
+            data = self._source.read(len(view))
+            view[: len(data)] = data
+            self.look_at(data)
+            return len(data)
+
+    def look_at(self, data: bytes) -> None:
+        """See what was read; nothing at the end of the file."""
+
+    def stop(self) -> bool:
+        """End the file here; tell whether nobody reads any more, who may wait for a pipe."""
+        self._is_stopped = True
+        is_idle = self._reading.acquire(timeout=1)
+        if is_idle:
+            self._reading.release()
+        return is_idle
+
+
+class WholeQuotes(Stoppable):
     """A CSV file whose quotes are counted.
 
     A field whose quote is never closed would swallow every row behind it, and the parser takes
@@ -30,23 +69,16 @@ class WholeQuotes(io.RawIOBase):
     """
 
     def __init__(self, source: IO[bytes]) -> None:
-        self._source = source
+        super().__init__(source)
         self._lines = 1
         self._open_since: int | None = None  # the line of a quote that is not closed yet
 
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readinto(self, buffer: object) -> int:
-        """Read some bytes.
+    def look_at(self, data: bytes) -> None:
+        """Count quotes.
 
         Raises:
             InvalidInputError: the file ends inside a quoted field.
         """
-        view = memoryview(buffer)  # type: ignore[arg-type]
-        data = self._source.read(len(view))
-        view[: len(data)] = data
         if not data and self._open_since is not None:
             raise InvalidInputError(
                 "a quote is never closed, so nobody knows where its row ends: close it, or write "
@@ -59,7 +91,6 @@ class WholeQuotes(io.RawIOBase):
                 is_open = self._open_since is not None
                 self._open_since = None if is_open else self._lines + number
         self._lines += len(lines) - 1
-        return len(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +168,9 @@ def _read(
     if source.kind == "parquet":
         return _read_parquet(file, batch_rows)
     if source.kind == "csv":
+        text: Stoppable = WholeQuotes(file)
         reader = csv.open_csv(
-            WholeQuotes(file),
+            text,
             read_options=csv.ReadOptions(block_size=_BLOCK),
             parse_options=csv.ParseOptions(newlines_in_values=True),
             convert_options=csv.ConvertOptions(
@@ -150,14 +182,26 @@ def _read(
             ),
         )
     else:
+        text = Stoppable(file)
         reader = json.open_json(
-            file,
+            text,
             read_options=json.ReadOptions(block_size=_BLOCK),
             parse_options=json.ParseOptions(
                 explicit_schema=schema, unexpected_field_behavior="error"
             ),
         )
-    return ((batch, number * _BLOCK) for number, batch in enumerate(reader, 1))
+    return _read_text(reader, text)
+
+
+def _read_text(reader: Any, text: Stoppable) -> Iterator[tuple[pa.RecordBatch, float]]:  # noqa: ANN401 - pyarrow's
+    try:
+        for number, batch in enumerate(reader, 1):
+            yield batch, number * _BLOCK
+    finally:
+        if text.stop():
+            with suppress(*_BROKEN):
+                for _ in reader:  # what was read ahead
+                    pass
 
 
 def _read_parquet(file: IO[bytes], batch_rows: int) -> Iterator[tuple[pa.RecordBatch, float]]:
