@@ -38,6 +38,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "index show": ("{uri}", "text_idx"),
     "index search": ("{uri}", "text", "storm"),
     "vacuum": ("{uri}",),
+    "copy": ("{uri}", "--to", "{root}/u.lance", "--confirm"),
     "store init": ("sqlite:///{root}/c.db",),
     "store check": ("sqlite:///{root}/c.db",),
     "store move": ("{uri}", "--to", "sqlite:///{root}/c.db"),

@@ -51,8 +51,11 @@ def probe(
     *,
     clock: Clock | None = None,
 ) -> ProbeReport:
-    """Probe the store at a URL with independent clients."""
-    return probe_clients(lambda: open_store(url, options), clock=clock)
+    """Probe the store at a URL with independent clients; a bad verdict ends a remembered one."""
+    report = probe_clients(lambda: open_store(url, options), clock=clock)
+    if report.verdict is not Verdict.ENFORCED:
+        forget(url, options)
+    return report
 
 
 def remember(

@@ -47,6 +47,31 @@ PIN = Verb(
     "--confirm, let a table be opened whose files are met under an address that its commit store "
     "does not know, and check that all files are here.",
 )
+COPY = Verb(
+    "copy",
+    "_copy:run",
+    "copy a table to another bucket, endpoint or store, tie it there, and check it",
+    *table(),
+    value("--to", "URI", "where the copy goes", required=True),
+    several(
+        "--to-option",
+        "KEY=VALUE",
+        "a storage option of the copy's place; without any, those of -o",
+    ),
+    value(
+        "--commit-store decider",
+        "URL",
+        "what decides for the copy, or env:NAME; by default the store of the original",
+    ),
+    flag(
+        "--conditional-put",
+        "let the copy's object store decide, whatever decides for the original",
+    ),
+    CONFIRM,
+    about="Copy a table's files to another place, tie the copy to its own way of deciding, and "
+    "check that nothing is missing. The original stays as it is. Stop writers first; a table that "
+    "was written meanwhile is noticed. Cut off, give the command again.",
+)
 PROBE = Verb(
     "probe",
     "_probe:run",
@@ -126,5 +151,5 @@ COMPLETION = Verb(
     about='Print a script that completes commands, options and files. bash: eval "$(holdfast '
     'completion bash)"; zsh: the same with zsh; fish: holdfast completion fish | source.',
 )
-TIES = (ADOPT, RELEASE, PIN)
+TIES = (ADOPT, RELEASE, PIN, COPY)
 ALL_COMMANDS = (PROBE, SERVE, SPARK_JAR, COMPLETION)
