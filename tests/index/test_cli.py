@@ -75,9 +75,7 @@ def test_finalize_a_build_that_was_left(tmp_path: Path, cli: Cli) -> None:
         (("search", "URI", "text", "storm", "-n", "0"), 2, "invalid_input"),
     ],
 )
-def test_errors(
-    tmp_path: Path, cli: Cli, arguments: tuple[str, ...], code: int, kind: str
-) -> None:
+def test_errors(tmp_path: Path, cli: Cli, arguments: tuple[str, ...], code: int, kind: str) -> None:
     uri = str(tmp_path / "t")
     make_table(uri, fragments=1)
     given = [uri if argument == "URI" else argument for argument in arguments]
