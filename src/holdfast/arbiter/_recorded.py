@@ -357,7 +357,7 @@ class RecordedDecisions(Handle):
             staged = record.staged
             self._ask(name, lambda: self._store.put(staged, body))
         key, value = self._key(name), encode_record(record)
-        sent = False
+        sent, why = False, None
         for attempt in self._attempts.of(name.path, "record"):
             try:
                 there = self._commit_store.put_if_absent(key, value)
@@ -366,7 +366,7 @@ class RecordedDecisions(Handle):
                 if isinstance(error, BusyError) and not sent:
                     raise  # waited long enough already, and stored nothing
                 sent = True
-                attempt.reason = str(error)
+                attempt.reason = why = str(error)
             except CollectedError:
                 return self._collected(name, record, sent=sent)
             except HoldfastError as error:
@@ -376,7 +376,7 @@ class RecordedDecisions(Handle):
             seen = self._read_back(name)
             if seen is not None:
                 return seen
-        raise _unknown(name, decided=False)
+        raise _unknown(name, decided=False, why=why)
 
     def _read_back(self, name: Name) -> Record | None:
         """Return the record after a silent try; None if there is none, or no answer."""
@@ -560,17 +560,18 @@ class RecordedDecisions(Handle):
                 return there
         if record.state is RecordState.FINAL:
             raise CorruptError("decided bytes are gone from the store", name=name.path)
+        why = None
         for attempt in self._attempts.of(name.path, "copy"):
             try:
                 found = self._copy_once(name, record, ours)
             except UnavailableError as error:
-                attempt.reason = str(error)
+                attempt.reason = why = str(error)
                 continue
             if found is not None:
                 if ours is None:
                     emit(EventKind.FINISHED, name=name.path)
                 return found
-        raise _unknown(name, decided=True)
+        raise _unknown(name, decided=True, why=why)
 
     def _copy_once(self, name: Name, record: Record, ours: bytes | None) -> bytes | None:
         """Copy, and return the bytes at the name; None when the store refused for no reason."""
@@ -829,9 +830,12 @@ def _marks(body: bytes) -> set[bytes]:
     return set(TOKEN_PATTERN.findall(body))
 
 
-def _unknown(name: Name, *, decided: bool) -> CommitUnknownError:
+def _unknown(name: Name, *, decided: bool, why: str | None = None) -> CommitUnknownError:
     reason = "decided, but not yet copied to its name" if decided else "no answer"
     emit(EventKind.UNKNOWN, name=name.path, attempts=0, reason=reason)
     return CommitUnknownError(
-        f"{reason}: repeat the decision with the same token", name=name.path, decided=decided
+        f"{reason}: repeat the decision with the same token",
+        name=name.path,
+        decided=decided,
+        reason=why,
     )
