@@ -553,6 +553,7 @@ class Table(ReadVerbs, ChangeVerbs, IndexVerbs, EditVerbs, ShardVerbs, LogVerbs)
             keep_versions_for=keep_versions_for,
             confirm=confirm,
             clock=self._clock,
+            remember=True,
         )
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from holdfast.errors import InvalidInputError
 from holdfast.events import EventKind, emit
 from holdfast.options import StorageOptions, resolve, suggestion
 from holdfast.storage import ObjectStore, open_store
-from holdfast.upkeep._leftovers import Ground, read_ground
+from holdfast.upkeep._leftovers import Ground, Progress, read_ground
 from holdfast.upkeep._numbers import Touch, is_numbered, may_rise, raise_number, read_due
 from holdfast.upkeep._vacuum_files import (
     Found,
@@ -132,6 +132,7 @@ def vacuum(
     keep_versions_for: timedelta | None = None,
     confirm: bool = False,
     commit_store: str | None = None,
+    progress: Progress | None = None,
 ) -> VacuumResult:
     """Find what nobody needs in a table and, when confirmed, delete it. Safe to repeat.
 
@@ -154,6 +155,7 @@ def vacuum(
             least. For ever by default. The newest stays, and so does one with a tag.
         confirm: delete; without it this is a plan.
         commit_store: another address of the table's commit store, with credentials, say.
+        progress: hears how many of how many versions were read.
 
     Raises:
         NotFoundError: there is no Holdfast table.
@@ -176,6 +178,8 @@ def vacuum(
             grace=grace,
             keep_versions_for=keep_versions_for,
             confirm=confirm,
+            remember=True,
+            progress=progress,
         )
     finally:
         arbiter.close()
@@ -200,6 +204,8 @@ def plan_vacuum(
     grace: timedelta = GRACE,
     keep_versions_for: timedelta | None = None,
     ids: Ids | None = None,
+    remember: bool = False,
+    progress: Progress | None = None,
 ) -> tuple[Ground, list[Leftover]]:
     """Return what nobody needs in a table, and the ground on which it was found.
 
@@ -209,7 +215,14 @@ def plan_vacuum(
     _check_grace(grace)
     _check_kept(keep_versions_for, what)
     return find_leftovers(
-        store, arbiter, _kinds(what), grace=grace, keep_versions_for=keep_versions_for, ids=ids
+        store,
+        arbiter,
+        _kinds(what),
+        grace=grace,
+        keep_versions_for=keep_versions_for,
+        ids=ids,
+        remember=remember,
+        progress=progress,
     )
 
 
@@ -221,6 +234,8 @@ def find_leftovers(
     grace: timedelta,
     keep_versions_for: timedelta | None = None,
     ids: Ids | None = None,
+    remember: bool = False,
+    progress: Progress | None = None,
 ) -> tuple[Ground, list[Leftover]]:
     """Do what `plan_vacuum` does, by any grace period.
 
@@ -229,7 +244,14 @@ def find_leftovers(
     """
     kept = keep_versions_for if LeftoverKind.VERSIONS in kinds else None
     ground = read_ground(
-        store, arbiter, grace, ids, keep_versions_for=kept, choose=versions_that_go
+        store,
+        arbiter,
+        grace,
+        ids,
+        keep_versions_for=kept,
+        choose=versions_that_go,
+        remember=remember,
+        progress=progress,
     )
     found = [
         Leftover(kind=kind, path=info.path, size=info.size, age=ground.age(info), reason=reason)
@@ -250,8 +272,12 @@ def vacuum_store(
     confirm: bool = False,
     clock: Clock | None = None,
     ids: Ids | None = None,
+    remember: bool = False,
+    progress: Progress | None = None,
 ) -> VacuumResult:
     """Do what `vacuum` does, on a table that is open; `touch` makes its version.
+
+    With `remember`, a plan reads only what no earlier run on this machine has read.
 
     Raises:
         HoldfastError: as for `vacuum`.
@@ -259,7 +285,14 @@ def vacuum_store(
     clock = clock or SystemClock()
     begun = clock.elapsed()
     ground, found = plan_vacuum(
-        store, arbiter, what=what, grace=grace, keep_versions_for=keep_versions_for, ids=ids
+        store,
+        arbiter,
+        what=what,
+        grace=grace,
+        keep_versions_for=keep_versions_for,
+        ids=ids,
+        remember=remember,
+        progress=progress,
     )
     raised = _is_worth_raising(ground, found)
     if confirm:
@@ -313,9 +346,14 @@ def take_leftovers(
     if raising:
         raise_number(ground, touch)
         ground.look_again()
-    due = read_due(ground, ground.mark)
+    mark = ground.mark
+    due = read_due(ground, mark)
     ground.look_again()
     others = [one for one in found if one.kind is not LeftoverKind.VERSIONS]
+    if any(one.path in due for one in others):
+        ground.read_all_again()  # what was remembered is for plans
+        if ground.mark.number < mark.number:
+            due = frozenset()
     gone += _take(ground, [p for p in others if p.path in due or not is_numbered(p.path)])
     return gone, raising and ground.mark.number > before
 

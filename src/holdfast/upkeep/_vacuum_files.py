@@ -44,7 +44,7 @@ def find_versions(ground: Ground) -> Found:
     tied = ground.objects.get(PIN_PATH)
     transactions = ground.old_below(TRANSACTIONS_FOLDER)
     if tied is not None and any(info.modified <= tied.modified for info in transactions):
-        seen = survey(ground.store, ground.records)
+        seen = survey(ground.store, ground.records)  # by what it finds files stay or go
         found = candidates_in(ground.store, ground.arbiter.pin, ground.records, seen)
         if any(one.doubt is None for one in found):
             raise InvalidInputError(
@@ -72,7 +72,7 @@ def rescuable(ground: Ground, orphans: Collection[ObjectInfo]) -> set[str]:
     tied = ground.objects.get(PIN_PATH)
     if tied is None or all(info.modified > tied.modified for info in orphans):
         return set()
-    seen = survey(ground.store, ground.records)
+    seen = survey(ground.store, ground.records)  # by what it finds files stay or go
     found = candidates_in(ground.store, ground.arbiter.pin, ground.records, seen)
     return {file for one in found if one.doubt is None for file in one.files}
 
