@@ -19,16 +19,24 @@ from typing import TypeAlias
 
 from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter import Arbiter
-from holdfast.commits._history import (
+from holdfast.commits import (
     Records,
     in_parallel,
     list_versions,
     records_of,
 )
 from holdfast.errors import CorruptError, HoldfastError, NotFoundError
-from holdfast.formats import is_path, older_files, read_config, shown_files, temporary_path
-from holdfast.formats._transaction import is_transaction_path
-from holdfast.formats._vacuum_mark import NO_MARK, VacuumMark, read_mark
+from holdfast.formats import (
+    NO_MARK,
+    VacuumMark,
+    is_path,
+    is_transaction_path,
+    older_files,
+    read_config,
+    read_mark,
+    shown_files,
+    temporary_path,
+)
 from holdfast.storage import ObjectInfo, ObjectStore
 from holdfast.upkeep._branches import branch_manifests
 from holdfast.upkeep._manifests import Manifests

@@ -8,12 +8,12 @@ read is taken from `Memory`, as long as the parent is the same object, too.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.commits._history import Records, in_parallel, read_version
-from holdfast.formats._record import digest
-from holdfast.formats._slim import Reference
+from holdfast.commits import Records, in_parallel, read_version
+from holdfast.formats import Reference
 from holdfast.storage import ObjectInfo, ObjectStore
 from holdfast.upkeep._memory import Memory, Remembered
 
@@ -81,7 +81,7 @@ class Manifests:
         def load(version: int) -> _Loaded:
             record = decided.get(version)
             body = read_version(self._store, version, record)
-            sha256 = None if record is None or body is None else digest(body)
+            sha256 = None if record is None or body is None else hashlib.sha256(body).hexdigest()
             return _Loaded(version=version, body=body, sha256=sha256)
 
         for loaded in _in_order(versions, kept, load):
