@@ -43,6 +43,7 @@ from holdfast_etcd import connect as connect_etcd
 
 import s3_servers
 import servers
+from _measuring import write_json
 from holdfast._ids import RandomIds
 from holdfast.arbiter import (
     Arbiter,
@@ -637,7 +638,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"\n! beyond the aim: decide takes at most {AIM} times as long as the raw operation")
     if given.json:
         found = [{**asdict(row), "p50_ratio": row.slower, "rate_ratio": row.rate} for row in rows]
-        given.json.write_text(json.dumps({"machine": about, "rows": found}, indent=1) + "\n")
+        write_json(given.json, found)
     return 0
 
 
