@@ -110,7 +110,7 @@ def _spark_field(field: pa.Field) -> spark.StructField:
     metadata = {}
     if types.is_fixed_size_list(field.type):
         metadata[VECTOR_KEY] = field.type.list_size
-    kind = from_arrow_type(as_spark_reads(field.type, field.name))
+    kind = from_arrow_type(as_spark_reads(field.type, field.name), prefer_timestamp_ntz=True)
     return spark.StructField(field.name, kind, field.nullable, metadata)
 
 
