@@ -181,7 +181,7 @@ def test_what_is_younger_than_a_minute_is_not_remembered(
 def spoil_memory(table: holdfast.Table, version: int, body: bytes) -> None:
     """Let the memory say that a version is other bytes."""
     store = open_store(table.uri)
-    memory = open_memory(store, table._arbiter.pin, time.time())
+    memory = open_memory(store, table._core.arbiter.pin, time.time())
     info = store.head(version_name(version).path)
     kept = memory._objects[info.path]
     memory._objects[info.path] = replace(kept, body=body, parent=None)

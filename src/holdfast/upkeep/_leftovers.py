@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeAlias
 
-from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter import Arbiter
+from holdfast._ids import Ids
 from holdfast.commits import (
     Records,
     in_parallel,
     list_versions,
     records_of,
 )
+from holdfast.core import TableCore
 from holdfast.errors import CorruptError, HoldfastError, NotFoundError
 from holdfast.formats import (
     NO_MARK,
@@ -50,17 +50,16 @@ _FILE_NAME = re.compile(rb"[A-Za-z0-9_-]{8,}\.[a-z]{2,6}")
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with how many objects were read, and how many there are."""
 
-Choose: TypeAlias = Callable[["Ground", Mapping[int, ObjectInfo]], set[int]]
+Choose: TypeAlias = Callable[["Contents", Mapping[int, ObjectInfo]], set[int]]
 """Returns which of the versions that are there nobody keeps."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Ground:
+class Contents:
     """A table as `vacuum` sees it.
 
     Attributes:
-        store: where it is.
-        arbiter: who decides its versions.
+        core: the table.
         records: what its commit store knows; None without one.
         now: the store's time, before the objects were listed.
         grace: how old an object must be to be taken.
@@ -79,15 +78,14 @@ class Ground:
         progress: hears how many of how many versions were read.
     """
 
-    store: ObjectStore
-    arbiter: Arbiter
+    core: TableCore
     records: Records | None
     now: float
     grace: timedelta
     objects: Mapping[str, ObjectInfo]
     memory: Memory
     keep_versions_for: timedelta | None = None
-    choose: Choose = field(default=lambda _ground, _listed: set())
+    choose: Choose = field(default=lambda _contents, _listed: set())
     going: set[int] = field(default_factory=set)
     versions: set[int] = field(default_factory=set)
     needed: set[str] = field(default_factory=set)
@@ -99,7 +97,7 @@ class Ground:
     _manifests: Manifests = field(init=False)
 
     def __post_init__(self) -> None:
-        self._manifests = Manifests(self.store, self.memory)
+        self._manifests = Manifests(self.core.store, self.memory)
 
     @property
     def newest(self) -> int:
@@ -148,15 +146,15 @@ class Ground:
             CorruptError: the newest version cannot be read.
         """
         self.memory = Memory(None, self.now)
-        self._manifests = Manifests(self.store, self.memory)
+        self._manifests = Manifests(self.core.store, self.memory)
         self.mark = NO_MARK
         self._read_manifests(*self._list())
 
     def _list(self) -> tuple[Mapping[int, ObjectInfo], set[int]]:
         """Return the versions that are listed, and the numbers of all that stay."""
-        self.records = records_of(self.arbiter)
+        self.records = records_of(self.core.arbiter)
         decided = {} if self.records is None else self.records.found
-        listed = list_versions(self.store)
+        listed = list_versions(self.core.store)
         # What was not going when the plan was made, does not go now: its files were kept.
         self.going = self.choose(self, listed) - self.versions
         return listed, {*listed, *decided} - self.going
@@ -220,52 +218,49 @@ class Ground:
         if kept is not None:
             return kept.body
         try:
-            body = self.store.get(path)
+            body = self.core.store.get(path)
         except NotFoundError:  # collected meanwhile
             return b""
         self.memory.keep(self.objects[path], body)
         return body
 
 
-def read_ground(
-    store: ObjectStore,
-    arbiter: Arbiter,
+def read_contents(
+    core: TableCore,
     grace: timedelta,
-    ids: Ids | None = None,
     *,
     keep_versions_for: timedelta | None = None,
     choose: Choose | None = None,
     remember: bool = False,
     progress: Progress | None = None,
-) -> Ground:
+) -> Contents:
     """Read a table; writes nothing but the object that tells the time, and removes that.
 
     Raises:
         NotFoundError: the table has no version.
         CorruptError: a version cannot be read, so nobody knows which files it shows.
     """
-    now = _time_of(store, ids or RandomIds())
-    objects = {info.path: info for info in store.list() if is_path(info.path)}
-    ground = Ground(
-        store=store,
-        arbiter=arbiter,
+    now = _time_of(core.store, core.ids)
+    objects = {info.path: info for info in core.store.list() if is_path(info.path)}
+    contents = Contents(
+        core=core,
         records=None,
         now=now,
         grace=grace,
         objects=objects,
-        memory=open_memory(store, arbiter.pin, now) if remember else Memory(None, now),
+        memory=open_memory(core.store, core.arbiter.pin, now) if remember else Memory(None, now),
     )
     if progress is not None:
-        ground.progress = progress
+        contents.progress = progress
     if choose is not None:
-        ground.keep_versions_for, ground.choose = keep_versions_for, choose
-    ground.note_commits_under_way()
-    ground.note_branches()
-    ground.look_again()
-    if not ground.versions:
-        raise NotFoundError("the table has no version yet", location=store.location)
-    ground.memory.save(ground.objects)
-    return ground
+        contents.keep_versions_for, contents.choose = keep_versions_for, choose
+    contents.note_commits_under_way()
+    contents.note_branches()
+    contents.look_again()
+    if not contents.versions:
+        raise NotFoundError("the table has no version yet", location=core.store.location)
+    contents.memory.save(contents.objects)
+    return contents
 
 
 def _time_of(store: ObjectStore, ids: Ids) -> float:
