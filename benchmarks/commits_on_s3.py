@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import importlib.util
 import itertools
-import json
 import math
 import multiprocessing
 import os
@@ -46,6 +45,7 @@ from _measuring import (
     numbers,
     one_row,
     run_block,
+    write_json,
 )
 from holdfast.arbiter import SupportsSetUp, connect_commit_store
 from holdfast.storage import open_store
@@ -417,7 +417,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = list(measured(given, names, folder))
         print(f"\n{markdown(HEADINGS, [cells_of(row) for row in rows])}\n\n! misses an aim")
     if given.json:
-        given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+        write_json(given.json, [asdict(row) for row in rows])
     return 0
 
 

@@ -1066,6 +1066,7 @@ class Table:
             grace=grace,
             keep_versions_for=keep_versions_for,
             confirm=confirm,
+            remember=True,
         )
 
     def close(self) -> None:

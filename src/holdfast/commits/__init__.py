@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         VersionInfo,
         foreign,
         in_parallel,
-        in_windows,
         list_versions,
         read_history,
         read_status,
@@ -99,7 +98,6 @@ __all__ = [
     "foreign",
     "hold",
     "in_parallel",
-    "in_windows",
     "is_foreign",
     "is_panic",
     "join_rows",
@@ -137,7 +135,7 @@ __getattr__ = load_names(
         "_group": "GroupCommit Ticket",
         "_held": "hold reporting",
         "_history": (
-            "VERSIONS_FOLDER Records TableStatus VersionInfo foreign in_parallel in_windows "
+            "VERSIONS_FOLDER Records TableStatus VersionInfo foreign in_parallel "
             "list_versions read_history read_status read_version records_of require_versions "
             "transaction_of unfinished"
         ),
