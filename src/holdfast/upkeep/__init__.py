@@ -13,65 +13,49 @@ from holdfast._lazy import load_names
 
 if TYPE_CHECKING:
     from holdfast.upkeep._candidates import Candidate, Doubt
-    from holdfast.upkeep._compact_lsm import (
-        ROWS_AT_ONCE,
-        CompactLsmResult,
-        LanceBase,
-        LancePass,
-        ShardMerge,
-        Work,
-        compact_lsm,
-        merge_shard,
-    )
+    from holdfast.upkeep._compact_lsm import ROWS_AT_ONCE as ROWS_AT_ONCE
+    from holdfast.upkeep._compact_lsm import CompactLsmResult, ShardMerge
+    from holdfast.upkeep._compact_lsm import LanceBase as LanceBase
+    from holdfast.upkeep._compact_lsm import LancePass as LancePass
+    from holdfast.upkeep._compact_lsm import Work as Work
+    from holdfast.upkeep._compact_lsm import compact_lsm as compact_lsm
+    from holdfast.upkeep._compact_lsm import merge_shard as merge_shard
     from holdfast.upkeep._doctor import Diagnosis, doctor
     from holdfast.upkeep._findings import Finding, FindingKind, Severity
-    from holdfast.upkeep._flush_log import IDLE, ROWS_PER_GENERATION, FlushLogResult, flush_log
-    from holdfast.upkeep._key_set import ADDRESS, KeySet, key_of
-    from holdfast.upkeep._maintain import (
-        MaintainResult,
-        Maintenance,
-        Policy,
-        Step,
-        StepKind,
-        StepState,
-    )
-    from holdfast.upkeep._merge_rows import Changes, Marked
+    from holdfast.upkeep._flush_log import IDLE as IDLE
+    from holdfast.upkeep._flush_log import ROWS_PER_GENERATION as ROWS_PER_GENERATION
+    from holdfast.upkeep._flush_log import FlushLogResult
+    from holdfast.upkeep._flush_log import flush_log as flush_log
+    from holdfast.upkeep._key_set import ADDRESS as ADDRESS
+    from holdfast.upkeep._key_set import KeySet as KeySet
+    from holdfast.upkeep._key_set import key_of as key_of
+    from holdfast.upkeep._maintain import MaintainResult, Policy, Step, StepKind, StepState
+    from holdfast.upkeep._maintain import Maintenance as Maintenance
+    from holdfast.upkeep._merge_rows import Changes as Changes
+    from holdfast.upkeep._merge_rows import Marked as Marked
     from holdfast.upkeep._repair import RepairResult, repair
-    from holdfast.upkeep._repair_shard import RepairShardResult, repair_shard
+    from holdfast.upkeep._repair_shard import RepairShardResult
+    from holdfast.upkeep._repair_shard import repair_shard as repair_shard
     from holdfast.upkeep._repair_steps import RepairKind, RepairState, RepairStep
     from holdfast.upkeep._rescue import Rescued, RescueResult, rescue
-    from holdfast.upkeep._reset_log import ResetLogResult, Waiting, reset_log
+    from holdfast.upkeep._reset_log import ResetLogResult
+    from holdfast.upkeep._reset_log import Waiting as Waiting
+    from holdfast.upkeep._reset_log import reset_log as reset_log
     from holdfast.upkeep._schedule import Lease, Schedule, read_lease, take_lease
     from holdfast.upkeep._sstable_exam import SstableDamage, SstableWound
-    from holdfast.upkeep._status import (
-        Alert,
-        AlertKind,
-        IndexStatus,
-        ShardStatus,
-        Status,
-        Want,
-        read_full_status,
-    )
-    from holdfast.upkeep._vacuum import (
-        GRACE,
-        Leftover,
-        LeftoverKind,
-        VacuumResult,
-        vacuum,
-        vacuum_table,
-    )
-    from holdfast.upkeep._waiting import merge_log, merge_waiting
+    from holdfast.upkeep._status import Alert, AlertKind, IndexStatus, ShardStatus, Status, Want
+    from holdfast.upkeep._status import read_full_status as read_full_status
+    from holdfast.upkeep._vacuum import GRACE, Leftover, LeftoverKind, VacuumResult, vacuum
+    from holdfast.upkeep._vacuum import vacuum_table as vacuum_table
+    from holdfast.upkeep._waiting import merge_log as merge_log
+    from holdfast.upkeep._waiting import merge_waiting as merge_waiting
 
+# What is not in this list is for the packages above, not for users.
 __all__ = [
-    "ADDRESS",
     "GRACE",
-    "IDLE",
-    "ROWS_AT_ONCE",
-    "ROWS_PER_GENERATION",
     "Alert",
     "AlertKind",
     "Candidate",
-    "Changes",
     "CompactLsmResult",
     "Diagnosis",
     "Doubt",
@@ -79,15 +63,10 @@ __all__ = [
     "FindingKind",
     "FlushLogResult",
     "IndexStatus",
-    "KeySet",
-    "LanceBase",
-    "LancePass",
     "Lease",
     "Leftover",
     "LeftoverKind",
     "MaintainResult",
-    "Maintenance",
-    "Marked",
     "Policy",
     "RepairKind",
     "RepairResult",
@@ -108,25 +87,13 @@ __all__ = [
     "StepKind",
     "StepState",
     "VacuumResult",
-    "Waiting",
     "Want",
-    "Work",
-    "compact_lsm",
     "doctor",
-    "flush_log",
-    "key_of",
-    "merge_log",
-    "merge_shard",
-    "merge_waiting",
-    "read_full_status",
     "read_lease",
     "repair",
-    "repair_shard",
     "rescue",
-    "reset_log",
     "take_lease",
     "vacuum",
-    "vacuum_table",
 ]
 
 __getattr__ = load_names(
