@@ -121,7 +121,7 @@ def connect_pinned(
     pin: Pin, url: str | Path, store: ObjectStore, commit_store: str | None = None
 ) -> CommitStore:
     """Return the commit store that a pin names, by the address that is given or pinned."""
-    return connect_store(commit_store or _address(pin), url, store)
+    return connect_store(commit_store or pinned_address(pin), url, store)
 
 
 def _by_condition(
@@ -161,7 +161,7 @@ def remember_store(commit_store: str | None) -> None:
 _remembered: dict[str, str] = {}  # by the URL without credentials
 
 
-def _address(pin: Pin) -> str:
+def pinned_address(pin: Pin) -> str:
     """Return where the pinned commit store is reached; an embedded one is where it is."""
     pinned = str(pin.store_url)
     if pinned == EMBEDDED:

@@ -53,8 +53,11 @@ def probe(
     *,
     clock: Clock | None = None,
 ) -> ProbeReport:
-    """Probe the store at a URL with independent clients."""
-    return probe_clients(lambda: open_store(uri, storage_options), clock=clock)
+    """Probe the store at a URL with independent clients; a bad verdict ends a remembered one."""
+    report = probe_clients(lambda: open_store(uri, storage_options), clock=clock)
+    if report.verdict is not Verdict.ENFORCED:
+        forget(uri, storage_options)
+    return report
 
 
 def remember(

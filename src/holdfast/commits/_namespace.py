@@ -294,6 +294,8 @@ class Namespace(LanceNamespace):
             versions = self._versions(self._location(fields))
             if isinstance(request, Mapping):
                 return versions.newest()
+            if _asks_for_newest(fields):
+                return _answer(request, models.ListTableVersionsResponse, versions.newest_listed())
             numbers = sorted(versions.numbers(), reverse=bool(fields.get("descending")))
             page, token = _page([str(number) for number in numbers], fields)
             found = [versions.describe(int(number))["version"] for number in page]
@@ -388,6 +390,12 @@ def _fields(request: Request) -> Mapping[str, Any]:
 
 def _answer(request: Request, model: type[_M], fields: Mapping[str, Any]) -> Answer:
     return fields if isinstance(request, Mapping) else model(**fields)
+
+
+def _asks_for_newest(fields: Mapping[str, Any]) -> bool:
+    """Tell whether a listing is asked for its first name only: nobody needs to see the others."""
+    first = fields.get("limit") == 1 and not fields.get("page_token")
+    return first and bool(fields.get("descending"))
 
 
 def _page(names: list[str], fields: Mapping[str, Any]) -> tuple[list[str], str | None]:

@@ -109,8 +109,15 @@ class LongLived:
         """Return what tells this table from others."""
         return f"holdfast({self._versions.core.location})"
 
-    def describe_table(self, _request: object) -> TableAnswer:
-        """Say where the table is."""
+    def describe_table(self, request: object) -> TableAnswer | dict[str, object]:
+        """Say where the table is.
+
+        Lance asks with a dict, for the storage options of a table on Google Cloud Storage, and
+        wants an answer that is JSON.
+        """
+        if isinstance(request, Mapping):
+            options = {key: str(value) for key, value in self._options.items()}
+            return {"location": self._versions.core.location, "storage_options": options}
         return TableAnswer(location=self._versions.core.location, storage_options=self._options)
 
     declare_table = describe_table

@@ -164,10 +164,10 @@ class Versions:
                 "a commit names the manifest that was staged for it", manifest_path=staged[-120:]
             )
         manifest = self.core.store.get(ours)
-        if creates and version > 1 and _begins(manifest):
+        head = Head(manifest)
+        if creates and version > 1 and _begins(head):
             # A table that appears while Lance creates one would be overwritten, as version 2.
             raise AlreadyExistsError("somebody else created the table", version=version)
-        head = Head(manifest)
         below = config_below(self.core.arbiter, head) if head.replaces_config else head.config
         entries = carried_ledger(head.config, below) if head.changes_config else {}
         config = below if head.changes_config else head.config
@@ -501,6 +501,28 @@ class Versions:
                 raise self._regressed(number) from error
             raise
 
+    def newest_listed(self) -> dict[str, object]:
+        """Return the newest version, also where a listing tells it; an empty answer without one.
+
+        For a client that asks a server: what the server knows it need not look for itself. Where
+        the listing tells the manifest's size, nobody reads the manifest for it.
+
+        Raises:
+            UnavailableError: as for `newest`.
+        """
+        if isinstance(self.core.arbiter, SupportsSeries):
+            return self.newest()
+        self._check_durable()
+        newest = find_newest_object(self.core.store)
+        if newest is None:
+            return {"versions": []}
+        name = version_name(newest.version)
+        info = newest.listed.get(posixpath.basename(name.path))
+        if info is None or self._unsure:
+            return {"versions": [self.describe(newest.version)["version"]]}
+        path = f"{_store_path(self.core.location)}/{name.path}"
+        return {"versions": [_answer(newest.version, path, info.size)["version"]]}
+
     def _describe_newest(self, number: int) -> dict[str, object]:
         """Return the newest version; to a reader that may not copy it, the newest that is there.
 
@@ -684,9 +706,9 @@ def _oldest(read_version: int | None, begun_on: int | None) -> int | None:
     return min(read_version, begun_on)
 
 
-def _begins(manifest: bytes) -> bool:
+def _begins(head: Head) -> bool:
     """Tell whether a version was made without reading another: its transaction read none."""
-    return any(path.startswith("_transactions/0-") for path in shown_files(manifest))
+    return (head.transaction_file or "").startswith("0-")
 
 
 def _answer(version: int, path: str, size: int | None) -> dict[str, object]:

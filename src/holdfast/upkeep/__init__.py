@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from holdfast.upkeep._compact_lsm import Work as Work
     from holdfast.upkeep._compact_lsm import compact_lsm as compact_lsm
     from holdfast.upkeep._compact_lsm import merge_shard as merge_shard
+    from holdfast.upkeep._copy_files import CopyPlan as CopyPlan
+    from holdfast.upkeep._copy_files import copy_files as copy_files
+    from holdfast.upkeep._copy_files import plan_copy as plan_copy
     from holdfast.upkeep._doctor import Diagnosis, doctor
     from holdfast.upkeep._findings import Finding, FindingKind, Severity
     from holdfast.upkeep._flush_log import IDLE as IDLE
@@ -104,6 +107,7 @@ __getattr__ = load_names(
             "ROWS_AT_ONCE CompactLsmResult LanceBase LancePass ShardMerge Work compact_lsm "
             "merge_shard"
         ),
+        "_copy_files": "CopyPlan copy_files plan_copy",
         "_doctor": "Diagnosis doctor",
         "_findings": "Finding FindingKind Severity",
         "_flush_log": "IDLE ROWS_PER_GENERATION FlushLogResult flush_log",
