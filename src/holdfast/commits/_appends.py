@@ -25,7 +25,7 @@ from holdfast.commits._floor import check_not_due
 from holdfast.commits._group import GroupCommit, Ticket
 from holdfast.commits._log_rules import After
 from holdfast.commits._opening import opened
-from holdfast.commits._operation import AlreadyAppliedError, Committed, Lent, Operation
+from holdfast.commits._operation import AlreadyAppliedError, Committed, Lent, LongLived, Operation
 from holdfast.commits._queue import Queue
 from holdfast.commits._syncing import SYNCING
 from holdfast.commits._versions import Versions
@@ -177,12 +177,32 @@ class Appender:
             return Prepared(
                 table=ready.table, version=base.version, config=base.config, shape=ready.shape
             )
+        if base is not None:
+            table = self._open_version(base.version)
+            if table is not None:
+                self._ready = _Ready(base.shape, table)
+                return Prepared(
+                    table=table, version=base.version, config=base.config, shape=base.shape
+                )
         handle = self.open()
-        table, version = handle.table, int(handle.table.version)
-        if base is not None and base.version == version:
-            self._ready = _Ready(base.shape, table)  # not to be lent: it stays
-            return Prepared(table=table, version=version, config=base.config, shape=base.shape)
-        return Prepared(table=table, version=version, config=table.config(), handle=handle)
+        table = handle.table
+        return Prepared(
+            table=table, version=int(table.version), config=table.config(), handle=handle
+        )
+
+    def _open_version(self, version: int) -> lance.LanceDataset | None:
+        """Open one version, not to be lent: it stays. None if it is gone by now.
+
+        The newest would not do: while others commit it is another one than we read, and an
+        append that starts so would be left to Lance, which waits for long when it loses.
+        """
+        hook = LongLived(self._versions, self._options)
+        client: Any = hook  # Any: Lance wants a namespace and gets one by its methods
+        try:
+            with hook.settled():
+                return opened(client, version)
+        except NotFoundError:
+            return None
 
     def open(self) -> Handle:
         """Open the newest version; an append may use the handle once.
