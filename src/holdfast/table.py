@@ -70,6 +70,7 @@ from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
     LogWaitsError,
+    NextStep,
     NotFoundError,
 )
 from holdfast.formats import (
@@ -445,7 +446,7 @@ class Table(ReadVerbs, ChangeVerbs, IndexVerbs, EditVerbs, ShardVerbs, LogVerbs)
                     operation, read_version=newest, txn=txn, begun_on=begun_on
                 )
             except ConflictError as error:
-                if not error.details.get("retryable") or not left:
+                if error.next_step is NextStep.NEVER or not left:
                     raise
         raise AssertionError("unreachable")
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         unfinished,
     )
     from holdfast.commits._joined import join_rows
-    from holdfast.commits._lance import is_foreign, is_panic, meaning_of, translated
+    from holdfast.commits._lance import is_foreign, is_panic, meaning_of, told_by, translated
     from holdfast.commits._ledger import Ledger
     from holdfast.commits._log_rules import (
         After,
@@ -112,6 +112,7 @@ __all__ = [
     "register_keeper",
     "reporting",
     "require_versions",
+    "told_by",
     "transaction_of",
     "translated",
     "unfinished",
@@ -135,7 +136,7 @@ __getattr__ = load_names(
             "transaction_of unfinished"
         ),
         "_joined": "join_rows",
-        "_lance": "is_foreign is_panic meaning_of translated",
+        "_lance": "is_foreign is_panic meaning_of told_by translated",
         "_ledger": "Ledger",
         "_log_rules": "After changes_rows check_log_id lost_log register_keeper",
         "_namespace": "Namespace",

@@ -29,7 +29,7 @@ from holdfast.commits._operation import AlreadyAppliedError, Committed, Lent, Lo
 from holdfast.commits._queue import Queue
 from holdfast.commits._syncing import SYNCING
 from holdfast.commits._versions import Versions
-from holdfast.errors import ConflictError, ErrorKind, InvalidInputError, NotFoundError
+from holdfast.errors import ConflictError, ErrorKind, InvalidInputError, NextStep, NotFoundError
 from holdfast.formats import Shape, read_config, read_mark, version_name
 from holdfast.storage import SupportsLocalFiles
 from holdfast.txn import Txn
@@ -268,7 +268,7 @@ class Appender:
             try:
                 return self._try_commit(waiting)
             except ConflictError as error:
-                if type(error) is not ConflictError or not left:
+                if error.next_step is not NextStep.AGAIN or not left:
                     raise
         raise AssertionError("unreachable")
 
@@ -304,6 +304,7 @@ class Appender:
                 decided=line.close,
                 begun_on=min(begun_on, default=None),
                 after=after,
+                built_anew=True,
             )
             with operation.settled():
                 table = self._borrowed(appends, operation) or self._opened(operation)
@@ -412,12 +413,9 @@ def _distinct(tickets: Tickets) -> list[Ticket[Waiting, Committed]]:
 
 
 def _settle_applied(tickets: Tickets, error: AlreadyAppliedError) -> None:
-    applied = error.details["txns"]
-    assert isinstance(applied, tuple)  # noqa: S101 - set by AlreadyAppliedError itself
-    version = int(str(error.details["version"]))
     for ticket in tickets:
         append = ticket.item.append
-        if append.others and not set(append.txns).isdisjoint(applied):
+        if append.others and not set(append.txns).isdisjoint(error.txns):
             ticket.fail(error)  # only some of its rows are there: whoever joined them parts them
-        elif append.txn in applied:
-            ticket.succeed(Committed(version, applied=False))
+        elif append.txn in error.txns:
+            ticket.succeed(Committed(error.version, applied=False))
