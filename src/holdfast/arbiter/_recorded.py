@@ -484,9 +484,9 @@ class RecordedDecisions(Handle):
                 (found,) = self._look([name])
             self._finish(name, record, ours, found)
             behind = self._confirm(name, record)
-            return behind if found is None else ()  # else whoever copied ours goes on with them
         except _NO_ANSWER as error:
             raise _unknown(name, decided=True) from error
+        return behind if found is None else ()  # else whoever copied ours goes on with them
 
     def _look(self, names: Sequence[Name]) -> list[bytes | None]:
         """Look at names that are about to be copied to, and at the pin (step 4)."""
