@@ -92,7 +92,7 @@ def test_a_writer_that_is_behind_catches_up(
     table = holdfast.create_table(uri, rows(0).schema, storage_options=options)
     table.append(rows(0))
     others = holdfast.open_table(uri, options)
-    decide = table._arbiter.decide
+    decide = table._core.arbiter.decide
     losses: list[int] = []
 
     def decide_late(name: Name, body: bytes, token: str) -> Decision:
@@ -106,7 +106,7 @@ def test_a_writer_that_is_behind_catches_up(
             others.append(rows(200 + len(losses)))
         return decision
 
-    arbiter: Any = table._arbiter
+    arbiter: Any = table._core.arbiter
     monkeypatch.setattr(arbiter, "decide", decide_late)
     table.append(rows(1))
     assert len(losses) == 2

@@ -87,7 +87,6 @@ class LongLived:
 
     Args:
         versions: the versions of the table.
-        options: storage options with their values.
         after: how far the table's log was merged for its commits; None: nothing may wait
             there, see `holdfast.commits._log_rules`.
         begun_on: the version that was read before files were written, if a commit's transaction
@@ -97,24 +96,30 @@ class LongLived:
     def __init__(
         self,
         versions: Versions,
-        options: Mapping[str, str],
         after: After | None = None,
         begun_on: int | None = None,
     ) -> None:
         self._after = after
         self._begun_on = begun_on
         self._versions = versions
-        self._options = Stationary(options)
+        self._options = Stationary(versions.core.resolved)
         self._trouble: HoldfastError | None = None  # why Lance was told nothing of a version
         self._refused: dict[int, HoldfastError] = {}  # the last error of each version's commit
 
     def namespace_id(self) -> str:
         """Return what tells this table from others."""
-        return f"holdfast({self._versions.location})"
+        return f"holdfast({self._versions.core.location})"
 
-    def describe_table(self, _request: object) -> TableAnswer:
-        """Say where the table is."""
-        return TableAnswer(location=self._versions.location, storage_options=self._options)
+    def describe_table(self, request: object) -> TableAnswer | dict[str, object]:
+        """Say where the table is.
+
+        Lance asks with a dict, for the storage options of a table on Google Cloud Storage, and
+        wants an answer that is JSON.
+        """
+        if isinstance(request, Mapping):
+            options = {key: str(value) for key, value in self._options.items()}
+            return {"location": self._versions.core.location, "storage_options": options}
+        return TableAnswer(location=self._versions.core.location, storage_options=self._options)
 
     declare_table = describe_table
 
@@ -171,7 +176,7 @@ class LongLived:
             raise self._trouble from error
 
     def _meaning_of(self, error: Exception) -> HoldfastError:
-        return meaning_of(error, self._versions.location)
+        return meaning_of(error, self._versions.core.location)
 
     @contextmanager
     def _noted(self) -> Iterator[None]:
@@ -188,7 +193,6 @@ class Operation(LongLived):
 
     Args:
         versions: the versions of the table.
-        options: storage options with their values.
         txns: the transactions it applies.
         synced: the data files it adds are durable once `edit` returned, which adds none.
         creates: it makes version 1 or none.
@@ -204,7 +208,6 @@ class Operation(LongLived):
     def __init__(
         self,
         versions: Versions,
-        options: Mapping[str, str],
         txns: Sequence[Txn] = (),
         *,
         synced: bool = False,
@@ -216,7 +219,7 @@ class Operation(LongLived):
         after: After | None = None,
         built_anew: bool = False,
     ) -> None:
-        super().__init__(versions, options, after, begun_on)
+        super().__init__(versions, after, begun_on)
         self._built_anew = built_anew
         self._files = files
         self._txns = txns

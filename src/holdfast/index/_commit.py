@@ -9,7 +9,7 @@ with other parameters.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import lance
@@ -30,9 +30,8 @@ _TRIES = 20
 class TableCommits:
     """Commits indexes of one table."""
 
-    def __init__(self, versions: Versions, options: Mapping[str, str]) -> None:
+    def __init__(self, versions: Versions) -> None:
         self._versions = versions
-        self._options = options
 
     def superseded(self, plan: Plan) -> int | None:
         """Return the newest version if the index was committed and replaced since."""
@@ -87,7 +86,6 @@ class TableCommits:
     def _open(self, plan: Plan) -> tuple[Operation, lance.LanceDataset]:
         operation = Operation(
             self._versions,
-            self._options,
             [txn_of(plan)],
             begun_on=plan.version,
             built_anew=True,
@@ -124,7 +122,7 @@ class TableCommits:
         return coverage
 
     def _pinned(self, plan: Plan) -> lance.LanceDataset:
-        hook: Any = Operation(self._versions, self._options)
+        hook: Any = Operation(self._versions)
         try:
             with hook.settled():
                 return opened(hook, plan.version)
@@ -157,7 +155,7 @@ class TableCommits:
                     segment=other.id,
                 )
             try:
-                found = properties_of(self._versions.store, other.id)
+                found = properties_of(self._versions.core.store, other.id)
             except (NotFoundError, CorruptError):
                 found = {}
             if not same_properties(found, plan.properties):
