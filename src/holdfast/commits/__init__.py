@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         unfinished,
     )
     from holdfast.commits._joined import join_rows
-    from holdfast.commits._lance import is_foreign, is_panic, meaning_of, translated
+    from holdfast.commits._lance import is_foreign, is_panic, meaning_of, told_by, translated
     from holdfast.commits._ledger import Ledger
     from holdfast.commits._log_rules import (
         After,
@@ -116,6 +116,7 @@ __all__ = [
     "reporting",
     "require_rows",
     "require_versions",
+    "told_by",
     "transaction_of",
     "translated",
     "unfinished",
@@ -140,7 +141,7 @@ __getattr__ = load_names(
             "transaction_of unfinished"
         ),
         "_joined": "join_rows",
-        "_lance": "is_foreign is_panic meaning_of translated",
+        "_lance": "is_foreign is_panic meaning_of told_by translated",
         "_ledger": "Ledger",
         "_log_rules": "After changes_rows check_log_id lost_log register_keeper",
         "_namespace": "Namespace",

@@ -40,7 +40,9 @@ VECTOR_KEY = "arrow.fixed-size-list.size"
 """The metadata of a Spark column that is stored as a vector of that length."""
 
 # Spark 4.1 takes no zone here, and means UTC.
-_IN_UTC = {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}
+_IN_UTC: dict[str, Any] = (  # Any: the releases of PySpark differ in what they take
+    {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}
+)
 _BLOB = {b"lance-encoding:blob", b"lance-schema:blob"}
 _WIDER: Mapping[Any, Any] = {  # Any: pyarrow ships no types
     pa.uint8(): pa.int16(),
