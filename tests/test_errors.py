@@ -108,7 +108,7 @@ def test_nobody_steers_by_the_details_of_an_error() -> None:
     """Details are for people; what the code does next is an attribute or a class."""
     package = Path(errors.__file__).parent
     read_back = [
-        f"{path.relative_to(package)}:{getattr(node, "lineno", 0)}"
+        f"{path.relative_to(package)}: {ast.unparse(node)}"
         for path in sorted(package.rglob("*.py"))
         if path.name != "errors.py"
         for node in ast.walk(ast.parse(path.read_text()))
