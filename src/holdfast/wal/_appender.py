@@ -526,4 +526,4 @@ def _first_cause(error: HoldfastError) -> str:
     cause = error
     while isinstance(cause.__cause__, HoldfastError):
         cause = cause.__cause__
-    return str(cause.details.get("reason") or cause.message)
+    return str(cause)
