@@ -27,6 +27,7 @@ _INSIDE = {
     "secretWork": "holdfast.spark._merge_source:MergeSource",
     "secretInputs": "holdfast.spark._tasks:TaskSource",
     "secretIngest": "holdfast.spark._ingest_source:IngestSource",
+    "secretChange": "holdfast.spark._sql_change:ChangeSource",
     "secretAbout": "holdfast.spark._about:AboutSource",
 }
 

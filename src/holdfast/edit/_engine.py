@@ -49,7 +49,7 @@ from holdfast.formats._manifest import Head
 from holdfast.formats._transaction import VersionFacts
 from holdfast.txn import TxnLike, parse_txn
 from holdfast.upkeep._ground import LogGround
-from holdfast.upkeep._waiting import merge_waiting
+from holdfast.upkeep._waiting import merge_waiting, merged_in
 
 TRIES = 5
 """How often a change begins anew when other writers change the same rows first."""
@@ -99,8 +99,18 @@ def apply_change(
     txn: TxnLike | None = None,
     tries: int = TRIES,
     over_log: bool = False,
+    upon: lance.LanceDataset | None = None,
 ) -> ChangeResult:
     """Compute a change and commit it, once per transaction id.
+
+    Args:
+        ground: the table.
+        change: what to do.
+        txn: makes a repeat harmless.
+        tries: how often to begin.
+        over_log: change rows although others wait in the table's log.
+        upon: the one version that the change is computed on, if it cannot be computed anew:
+            nothing waited in the log beyond what this version holds. Then there is one try.
 
     Raises:
         RowConflictError: other writers changed the same rows first, `tries` times.
@@ -113,20 +123,27 @@ def apply_change(
     """
     if tries < 1:
         raise InvalidInputError("tries is at least 1", tries=tries)
-    return _Applied(ground, change, txn, over_log=over_log).run(tries)
+    return _Applied(ground, change, txn, over_log=over_log, upon=upon).run(tries)
 
 
 class _Applied:
     """One change on its way into the table."""
 
     def __init__(
-        self, ground: LogGround, change: RowChange, txn: TxnLike | None, *, over_log: bool
+        self,
+        ground: LogGround,
+        change: RowChange,
+        txn: TxnLike | None,
+        *,
+        over_log: bool,
+        upon: lance.LanceDataset | None,
     ) -> None:
         self._ground = ground
         self._change = change
         self._given = txn
         self._txn = None if txn is None else parse_txn(txn)
         self._over_log = over_log
+        self._upon = upon
         self._committer = Committer(ground.versions, ground.options)
         self._after: After | None = {}
         self._obstacle: Obstacle | None = None
@@ -142,9 +159,9 @@ class _Applied:
                 return self._result(int(first.version), None)
             ledger.check_room(first.config(), self._txn)
         self._merge_waiting()
-        for _ in range(tries):
+        for _ in range(tries if self._upon is None else 1):
             self._tries += 1
-            base = self._ground.dataset()
+            base = self._upon or self._ground.dataset()
             computed = self._change.compute(base)
             if computed.is_empty and self._txn is None:
                 return self._result(int(base.version), computed.counts)
@@ -155,7 +172,12 @@ class _Applied:
 
     def _merge_waiting(self) -> None:
         # What waits now counts; what is put from now on is concurrent, and may win.
-        self._after = {} if self._over_log else merge_waiting(self._ground)
+        if self._over_log:
+            self._after = {}
+        elif self._upon is None:
+            self._after = merge_waiting(self._ground)
+        else:
+            self._after = merged_in(self._ground, self._upon)
 
     def _commit(self, base: lance.LanceDataset, computed: Computed) -> Committed | None:
         """Make it the next version; None when it must be computed anew."""

@@ -9,6 +9,7 @@ Java turns it into the exception that Spark expects.
 | `load` | a table's facts: see `_facts` |
 | `create`, `plan_create` | where a new table is; `plan_create` only checks that it can be made |
 | `call` | what a verb of a table returned, for a procedure |
+| `merge_waiting` | merges what waits in the log, then as `load`, of that version |
 | `alter`, `delete`, `replace` | nothing: the version is decided when they return |
 | `drop` | nothing; refused unless the catalog has `allowDrop` |
 | `tables`, `namespaces` | the names directly below a namespace |
@@ -129,6 +130,15 @@ def _load(question: Question, options: Options) -> Mapping[str, Any]:
         if "version" in question or "timestamp" in question:
             raise
         raise _NoTableError(str(error)) from error
+
+
+def _merge_waiting(question: Question, options: Options) -> Mapping[str, Any]:
+    """Merge what waits in the table's log; return the facts of the version that holds it."""
+    del question
+    given = _given(_path(options), options, Use.READ, freshness="base")
+    with Place.of(given).opened() as table:
+        table.merge_log()
+        return _facts(table, given)
 
 
 def _moment(question: Question) -> dict[str, str]:
@@ -372,8 +382,13 @@ def _replace(question: Question, options: Options) -> Mapping[str, Any]:
 def _delete(question: Question, options: Options) -> Mapping[str, Any]:
     """Delete rows by a condition; what waits in the table's log is merged first."""
     with Place.of(_given(_path(options), options, Use.READ)).opened() as table:
-        table.delete(question["where"])
+        table.delete(question["where"], txn=_txn(question))
     return {}
+
+
+def _txn(question: Question) -> tuple[str, int] | None:
+    app = question.get("txnAppId")
+    return None if app is None else (app, int(question["txnVersion"]))
 
 
 def _path(options: Options) -> str:
@@ -458,6 +473,7 @@ _VERBS: Mapping[str, Callable[[Question, Options], Mapping[str, Any]]] = {
     "drop": _drop,
     "drop_namespace": _drop_namespace,
     "load": _load,
+    "merge_waiting": _merge_waiting,
     "namespaces": _namespaces,
     "plan_create": _plan_create,
     "replace": _replace,

@@ -177,7 +177,7 @@ class _ChangeWriter(DataSourceArrowWriter):
             from holdfast.spark._stage import Stage  # noqa: PLC0415 - loads Arrow
 
             return _Message(json.dumps(asdict(Stage(self._work).write(iterator))))
-        return _Message(json.dumps(asdict(_Changes(self._work).write(iterator))))
+        return _Message(json.dumps(asdict(ChangedRows(self._work).write(iterator))))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Leave what the tasks have written for the caller, who alone commits."""
@@ -191,7 +191,7 @@ class _ChangeWriter(DataSourceArrowWriter):
         """Delete nothing: unused files are taken by `vacuum`, in time."""
 
 
-class _Changes:
+class ChangedRows:
     """Writes the changes of one task."""
 
     def __init__(self, work: Work) -> None:

@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
+import lance
+
 from holdfast.commits._log_rules import After, register_keeper
 from holdfast.commits._versions import Versions
 from holdfast.errors import ConflictError, LogWaitsError, SealedError
@@ -165,6 +167,18 @@ def merge_waiting(ground: LogGround) -> After | None:
     if ground.entry(dataset) is None:
         return None
     return merge_all(_TableShards(ground)) if key_columns(dataset.schema) else {}
+
+
+def merged_in(ground: LogGround, dataset: lance.LanceDataset) -> After | None:
+    """Return how far the log is merged in a version, as `merge_waiting` does; merges nothing.
+
+    Raises:
+        LogLostError: the version has shards, but their entry is lost.
+        NotFoundError: the version is gone.
+    """
+    if ground.entry(dataset) is None:
+        return None
+    return ground.merged(dataset) if key_columns(dataset.schema) else {}
 
 
 def merge_log(ground: LogGround) -> CompactLsmResult:
