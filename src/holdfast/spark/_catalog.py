@@ -37,8 +37,7 @@ from holdfast.errors import (
     PermissionDeniedError,
     UnsupportedError,
 )
-from holdfast.formats._keys import key_columns
-from holdfast.formats._sql import quoted
+from holdfast.formats import key_columns, quoted
 from holdfast.options import StorageOptions, suggestion
 from holdfast.spark._about import ABOUT, about_schema
 from holdfast.spark._fresh import fresh_record
@@ -173,7 +172,8 @@ def _facts(table: Table, given: Given) -> Mapping[str, Any]:
     """Return what a scan needs to know of the version that is read.
 
     `exact` says that no row waits in a log or an SSTable, so that `rows` is the count; then `pin`
-    is the version that all of a statement reads. `columns` are those that conditions may name.
+    is the version that all of a statement reads. `columns` are those that conditions may name;
+    `key` are the columns of the key, which no statement changes.
     """
     record = fresh_record(table, given)
     fresh = record is not None and bool(record.shards)
@@ -190,8 +190,13 @@ def _facts(table: Table, given: Given) -> Mapping[str, Any]:
         "columns": {f.name: {"sql": quoted(f.name), "kind": kind} for f, kind in _named(dataset)},
         "widths": {field.name: _width(field.type) for field in dataset.schema},
         "properties": _properties(table, dataset),
+        "key": [name for name in key_columns(dataset.schema) if not _may_be_null(dataset, name)],
     }
     return facts if fresh else {**facts, "pin": str(version)}
+
+
+def _may_be_null(dataset: lance.LanceDataset, name: str) -> bool:
+    return bool(dataset.schema.field(name).nullable)
 
 
 def _named(dataset: lance.LanceDataset) -> list[tuple[pa.Field, str]]:
@@ -366,14 +371,14 @@ def _set_property(dataset: lance.LanceDataset, change: Mapping[str, Any]) -> Non
 
 def _replace(question: Question, options: Options) -> Mapping[str, Any]:
     """Replace all rows by none, and the columns by others."""
-    from holdfast.table import _with_key  # noqa: PLC0415 - an edge of the same house
+    from holdfast.formats import add_key  # noqa: PLC0415 - workers do without
 
     given, _ = _creation({**question, "id": [_path(options)]}, options)
     frame = spark.StructType.fromJson(json.loads(question["schema"]))
     with Place.of(given).opened() as table:
         dataset = table.dataset()
         key = given.get("primaryKey") or key_columns(dataset.schema)
-        columns = _with_key(table_schema(frame, given.sizes), key)
+        columns = add_key(table_schema(frame, given.sizes), key)
         operation = lance.LanceOperation.Overwrite(columns, [])
         table.commit_operation(operation, read_version=int(dataset.version))
     return {}

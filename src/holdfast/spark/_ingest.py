@@ -17,9 +17,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from holdfast.commits._versions import address_of
+from holdfast.commits import address_of
 from holdfast.errors import FencedError, HoldfastError, InvalidInputError
-from holdfast.formats._entry import MAX_ENTRY_BYTES
+from holdfast.formats import MAX_ENTRY_BYTES
 from holdfast.options import StorageOptions
 from holdfast.spark._ingest_frame import Frame, routed
 from holdfast.spark._ingest_run import Run

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from holdfast.changes import change_schema
-from holdfast.commits._lance import translated
+from holdfast.commits import translated
 from holdfast.errors import InvalidInputError, NotFoundError, UnsupportedError
 from holdfast.options import suggestion
 from holdfast.spark._fresh import FreshPart, fresh_record, parts_of, read_fresh
@@ -126,6 +126,19 @@ def _tagged(table: Table, tag: str) -> int:
     return int(tags[tag]["version"])
 
 
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Let Spark hear of what is not supported: it takes a NotImplementedError for "no rows".
+
+    Raises:
+        InvalidInputError: instead.
+    """
+    try:
+        yield
+    except NotImplementedError as error:
+        raise InvalidInputError(str(error)) from error
+
+
 class BatchReader(DataSourceReader):
     """Plans a read on the driver and does it in the tasks."""
 
@@ -138,7 +151,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Pin the version and share its fragments out."""
-        with self._place.opened() as table:
+        with refusals(), self._place.opened() as table:
             record = fresh_record(table, self._given)
             version = version_of(table, self._given) if record is None else record.base_version
             dataset = table.dataset(version)

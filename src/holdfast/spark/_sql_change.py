@@ -23,10 +23,13 @@ from pyspark.sql.datasource import (
 
 from holdfast._clock import SystemClock
 from holdfast.errors import CommitUnknownError, UnavailableError
-from holdfast.spark._merge_source import ChangedRows, Work, Written
+from holdfast.formats import key_columns
+from holdfast.spark._merge_source import Work, Written
 from holdfast.spark._options import Use, parse
 from holdfast.spark._place import Place
+from holdfast.spark._sql_keys import InsertedKeys, RowsWithKeys, as_inserts, inserted_keys
 from holdfast.spark._tasks import raise_if_error
+from holdfast.storage import open_store
 from holdfast.txn import OwnTxn, TxnLike
 
 if TYPE_CHECKING:
@@ -67,12 +70,15 @@ class ChangeWriter(DataSourceArrowWriter):
         self._command = str(statement["command"])
         self._version = int(statement["version"])
         self._looks_at = str(statement["looks_at"]) or None
+        self._only_inserts = bool(statement["only_inserts"])
+        self._applied = False
+        self._key: tuple[str, ...] = ()
         self._txn = self._plan(given.get("txnAppId"), given.get("txnVersion"))
         self._work = Work(
             uri=self._place.uri,
             options=dict(given.storage),
             version=self._version,
-            on=(),
+            on=self._key,
         )
 
     def _plan(self, app: str | None, number: int | None) -> TxnLike:
@@ -80,11 +86,12 @@ class ChangeWriter(DataSourceArrowWriter):
         from holdfast.edit import refuse_unwritable  # noqa: PLC0415 - workers do without
         from holdfast.spark._write import new_txn  # noqa: PLC0415 - workers do without
 
-        self._applied = False
         with self._place.opened() as table:
             table.check_writable()
+            dataset = table.dataset(self._version)
             if self._command != "DELETE":
-                refuse_unwritable(table.dataset(self._version), self._command)
+                self._key = tuple(key_columns(dataset.schema))
+                refuse_unwritable(dataset, self._command)
             if app is None or number is None:
                 return new_txn()
             self._applied = table._is_repeat((app, number))  # noqa: SLF001 - an edge of the same house
@@ -96,7 +103,8 @@ class ChangeWriter(DataSourceArrowWriter):
             for _ in iterator:  # to the end: Spark expects its rows to be taken
                 pass
             return _Message(json.dumps(asdict(Written())))
-        return _Message(json.dumps(asdict(ChangedRows(self._work).write(iterator))))
+        rows = as_inserts(iterator) if self._only_inserts else iterator
+        return _Message(json.dumps(asdict(RowsWithKeys(self._work).write(rows))))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make all changes of the statement one version, or nothing.
@@ -114,21 +122,23 @@ class ChangeWriter(DataSourceArrowWriter):
         ]
         for part in parts:
             raise_if_error(part.error or {})
-        self._apply(parts)
-
-    def _apply(self, parts: Sequence[Written]) -> None:
         from holdfast.spark._merge_join import computed_of  # noqa: PLC0415 - workers do without
 
         computed = computed_of(parts)
         if computed.is_empty and isinstance(self._txn, OwnTxn):
             return
+        store = open_store(self._place.uri, self._place.storage)
+        inserted = inserted_keys(parts, store, self._key) if self._key else None
+        self._apply(_Fixed(self._looks_at, computed, inserted))
+
+    def _apply(self, change: _Fixed) -> None:
         clock = SystemClock()
         unknown: CommitUnknownError | None = None
         for attempt in range(_TRIES):
             if attempt:
                 clock.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
             try:
-                self._apply_once(computed)
+                self._apply_once(change)
             except CommitUnknownError as error:
                 unknown = error
             except UnavailableError:
@@ -143,12 +153,11 @@ class ChangeWriter(DataSourceArrowWriter):
             table=self._place.uri,
         ) from unknown
 
-    def _apply_once(self, computed: Computed) -> None:
+    def _apply_once(self, change: _Fixed) -> None:
         """Commit; under the statement's id a repeat changes nothing."""
         from holdfast.edit import apply_change  # noqa: PLC0415 - workers do without
 
         with self._place.opened() as table:
-            change = _Fixed(self._looks_at, computed)
             apply_change(
                 table._log_ground(),  # noqa: SLF001 - an edge of the same house
                 change,
@@ -159,7 +168,8 @@ class ChangeWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Leave everything as it is: the files may be in the table."""
         del messages
-        log.warning("Spark gave up a %s of %s; files stay until vacuum", self._command, self._place.uri)
+        place = self._place.uri
+        log.warning("Spark gave up a %s of %s; files stay until vacuum", self._command, place)
 
 
 class _Fixed:
@@ -168,21 +178,28 @@ class _Fixed:
     Args:
         looks_at: a condition that each row which the statement looked at meets; None for all.
         computed: the change.
+        inserted: the keys that it inserts, into a table with a key.
     """
 
-    def __init__(self, looks_at: str | None, computed: Computed) -> None:
+    def __init__(
+        self, looks_at: str | None, computed: Computed, inserted: InsertedKeys | None
+    ) -> None:
         from holdfast.edit import Where  # noqa: PLC0415 - workers do without
 
         self._where = Where(looks_at)
         self._computed = computed
+        self._inserted = inserted
 
     def compute(self, base: lance.LanceDataset) -> Computed:
-        """Return the change."""
-        del base
+        """Return the change, unless it would make a key appear twice."""
+        if self._inserted is not None:
+            self._inserted.check(base, self._computed.gone)
         return self._computed
 
     def concerns(self, newest: lance.LanceDataset, fragments: Sequence[Any]) -> bool:
         """Tell whether the statement would have looked at a row in these fragments."""
+        if self._inserted is not None and self._inserted.are_in(newest, fragments):
+            return True
         return self._where.concerns(newest, fragments)
 
     def renew(self) -> None:

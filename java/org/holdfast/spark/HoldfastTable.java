@@ -103,7 +103,20 @@ class HoldfastTable
 
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-    return pythonWriter(info, Map.of());
+    if (!Statement.onlyInsertsInto(this)) {
+      return pythonWriter(info, Map.of());
+    }
+    if (!facts.has("pin")) {
+      throw new UnsupportedOperationException(
+          "rows wait in the log of " + name + ", and a MERGE INTO that only inserts cannot look at them: merge them first,"
+              + " with CALL system.merge_log, or give the MERGE a WHEN MATCHED clause");
+    }
+    return pythonWriter(info, RowChange.option(this, "MERGE", "", true));
+  }
+
+  /** Tells whether this is the same table as another one, at whatever version. */
+  final boolean isAt(HoldfastTable other) {
+    return options.get("path").equals(other.options.get("path"));
   }
 
   @Override

@@ -1,11 +1,14 @@
 package org.holdfast.spark;
 
 import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Stream;
+import java.util.stream.StreamSupport;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.read.ScanBuilder;
@@ -50,7 +53,13 @@ final class RowChange implements SupportsDelta {
 
   @Override
   public NamedReference[] rowId() {
-    return new NamedReference[] {Expressions.column(RowAddress.NAME)};
+    Stream<String> key = keyOf(table).stream().map(name -> "`" + name.replace("`", "``") + "`");
+    return Stream.concat(Stream.of(RowAddress.NAME), key).map(Expressions::column).toArray(NamedReference[]::new);
+  }
+
+  /** Returns the columns of the key, whose old values come with each change: they stay the same. */
+  private static List<String> keyOf(HoldfastTable table) {
+    return StreamSupport.stream(table.facts.path("key").spliterator(), false).map(JsonNode::asText).toList();
   }
 
   @Override
@@ -75,6 +84,20 @@ final class RowChange implements SupportsDelta {
     return scans.size() == 1 ? scans.get(0).condition() : "";
   }
 
+  /** Returns what Python's writer needs to know of a statement. */
+  static Map<String, String> option(HoldfastTable table, String command, String looksAt, boolean onlyInserts) {
+    Map<String, Object> change = new HashMap<>();
+    change.put("command", command);
+    change.put("version", Long.parseLong(table.version()));
+    change.put("looks_at", looksAt);
+    change.put("only_inserts", onlyInserts);
+    try {
+      return Map.of("secretChange", JSON.writeValueAsString(change));
+    } catch (JsonProcessingException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
   private final class Write implements DeltaWrite {
     private final LogicalWriteInfo info;
 
@@ -90,26 +113,17 @@ final class RowChange implements SupportsDelta {
     @Override
     public DeltaBatchWrite toBatch() {
       StructType rows = RowFeed.schema(info.schema());
-      Map<String, Object> change = new HashMap<>();
-      change.put("command", command.toString());
-      change.put("version", Long.parseLong(table.version()));
-      change.put("looks_at", looksAt());
-      Map<String, String> options = new HashMap<>();
-      try {
-        options.put("secretChange", JSON.writeValueAsString(change));
-      } catch (JsonProcessingException e) {
-        throw new IllegalStateException(e);
-      }
+      Map<String, String> options = option(table, command.toString(), looksAt(), false);
       BatchWrite python = table.pythonWriter(info, rows, options).build().toBatch();
-      return new Batch(python, info.schema());
+      return new Batch(python, info.schema(), info.schema().isEmpty() ? List.of() : keyOf(table)); // of a DELETE
     }
   }
 
   /** Python's writer, which gets each change as one row. */
-  private record Batch(BatchWrite python, StructType columns) implements DeltaBatchWrite {
+  private record Batch(BatchWrite python, StructType columns, List<String> key) implements DeltaBatchWrite {
     @Override
     public DeltaWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
-      return new RowFeed.Factory(python.createBatchWriterFactory(info), columns);
+      return new RowFeed.Factory(python.createBatchWriterFactory(info), columns, key);
     }
 
     @Override

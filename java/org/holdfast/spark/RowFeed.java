@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Objects;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.TimeUnit;
@@ -17,6 +18,7 @@ import org.apache.spark.sql.connector.write.DataWriterFactory;
 import org.apache.spark.sql.connector.write.DeltaWriter;
 import org.apache.spark.sql.connector.write.DeltaWriterFactory;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -39,21 +41,23 @@ final class RowFeed implements DeltaWriter<InternalRow> {
 
   private final DataWriter<InternalRow> python;
   private final StructField[] fields;
+  private final int[] key; // which of them are the key; their old values follow the address
   private final BlockingQueue<List<InternalRow>> queue = new ArrayBlockingQueue<>(CHUNKS);
   private List<InternalRow> chunk = new ArrayList<>(CHUNK);
   private Thread thread;
   private volatile Throwable failure;
-  private volatile boolean given_up;
+  private volatile boolean givenUp;
 
-  private RowFeed(DataWriter<InternalRow> python, StructType columns) {
+  private RowFeed(DataWriter<InternalRow> python, StructType columns, List<String> key) {
     this.python = python;
     this.fields = columns.fields();
+    this.key = key.stream().mapToInt(columns::fieldIndex).toArray();
   }
 
-  record Factory(DataWriterFactory python, StructType columns) implements DeltaWriterFactory {
+  record Factory(DataWriterFactory python, StructType columns, List<String> key) implements DeltaWriterFactory {
     @Override
     public DeltaWriter<InternalRow> createWriter(int partition, long task) {
-      return new RowFeed(python.createWriter(partition, task), columns);
+      return new RowFeed(python.createWriter(partition, task), columns, key);
     }
   }
 
@@ -73,6 +77,13 @@ final class RowFeed implements DeltaWriter<InternalRow> {
 
   @Override
   public void update(InternalRow metadata, InternalRow id, InternalRow row) throws IOException {
+    for (int i = 0; i < key.length; i++) {
+      DataType type = fields[key[i]].dataType();
+      if (row.isNullAt(key[i]) || !Objects.deepEquals(row.get(key[i], type), id.get(i + 1, type))) {
+        throw new IllegalArgumentException(
+            "a key does not change: delete the row, and insert one with the other key; column " + fields[key[i]].name());
+      }
+    }
     put(row, id.getLong(0));
   }
 
@@ -153,7 +164,7 @@ final class RowFeed implements DeltaWriter<InternalRow> {
 
   @Override
   public void abort() throws IOException {
-    given_up = true;
+    givenUp = true;
     if (thread != null && thread.isAlive()) {
       thread.interrupt();
       try {
@@ -197,7 +208,7 @@ final class RowFeed implements DeltaWriter<InternalRow> {
 
     private List<InternalRow> take() {
       try {
-        while (!given_up) {
+        while (!givenUp) {
           List<InternalRow> next = queue.poll(PATIENCE_MILLIS, TimeUnit.MILLISECONDS);
           if (next != null) {
             return next;
