@@ -58,6 +58,14 @@ def hold() -> None:
         time.sleep(0.05)
 
 
+def stop_at(stage: str) -> None:
+    """Die or wait before the commit, or after it, if that is the fault."""
+    if takes(f"kill-{stage}-commit"):
+        die()
+    if takes(f"hold-{stage}-commit"):
+        hold()
+
+
 def install(writer: type[ChangeWriter]) -> None:
     """Let statements of this process go wrong."""
     write, commit = writer.write, writer.commit
@@ -76,14 +84,8 @@ def install(writer: type[ChangeWriter]) -> None:
         return written
 
     def faulty_commit(self: ChangeWriter, messages: list[WriterCommitMessage | None]) -> None:
-        if takes("kill-before-commit"):
-            die()
-        if takes("hold-before-commit"):
-            hold()
+        stop_at("before")
         commit(self, messages)
-        if takes("kill-after-commit"):
-            die()
-        if takes("hold-after-commit"):
-            hold()
+        stop_at("after")
 
     writer.write, writer.commit = faulty_write, faulty_commit  # type: ignore[method-assign]

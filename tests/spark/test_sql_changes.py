@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -146,23 +146,31 @@ def test_rows_of_every_shape_are_written_as_they_were(
         ("UPDATE TABLE SET id = id + 1 WHERE id = 4", "a key does not change"),
         ("UPDATE TABLE SET id = 5 WHERE id = 4", "a key does not change"),
         (
-            "MERGE INTO TABLE t USING (SELECT 70 + id % 2 n FROM range(4)) s ON t.id = s.n "
-            "WHEN NOT MATCHED THEN INSERT (id) VALUES (s.n)",
+            (
+                "MERGE INTO TABLE t USING (SELECT 70 + id % 2 n FROM range(4)) s ON t.id = s.n "
+                "WHEN NOT MATCHED THEN INSERT (id) VALUES (s.n)"
+            ),
             "keys more than once",
         ),
         (
-            "MERGE INTO TABLE t USING (SELECT id n FROM range(5, 6)) s ON t.id = s.n AND t.k = 77 "
-            "WHEN NOT MATCHED THEN INSERT (id) VALUES (s.n)",
+            (
+                "MERGE INTO TABLE t USING (SELECT id n FROM range(5, 6)) s ON t.id = s.n AND t.k = 77 "
+                "WHEN NOT MATCHED THEN INSERT (id) VALUES (s.n)"
+            ),
             "the table has already",
         ),
         (
-            "MERGE INTO TABLE t USING (SELECT id % 2 n FROM range(4)) s ON t.id = s.n "
-            "WHEN MATCHED THEN UPDATE SET k = 1",
+            (
+                "MERGE INTO TABLE t USING (SELECT id % 2 n FROM range(4)) s ON t.id = s.n "
+                "WHEN MATCHED THEN UPDATE SET k = 1"
+            ),
             "MERGE_CARDINALITY_VIOLATION",
         ),
         (
-            "MERGE INTO TABLE t USING (SELECT 70 n) s ON t.id = s.n "
-            "WHEN NOT MATCHED THEN INSERT (id) VALUES (null)",
+            (
+                "MERGE INTO TABLE t USING (SELECT 70 n) s ON t.id = s.n "
+                "WHEN NOT MATCHED THEN INSERT (id) VALUES (null)"
+            ),
             "null",
         ),
         ("UPDATE TABLE SET nothing = 5", "nothing"),
@@ -209,9 +217,6 @@ def meddling(spark: SparkSession, table: Table, act: Callable[[Any], object]) ->
 
     spark.udf.register(name, meddle, "bigint")
     return name
-
-
-MEDDLE = "MERGE INTO TABLE t USING (SELECT {0}(id) n FROM range(3, 5)) s ON t.id = s.n "
 
 
 @pytest.mark.requirement("C4", "S2")
@@ -351,13 +356,11 @@ def test_rows_put_while_a_statement_runs_come_after_it(spark: SparkSession, tabl
         writer.put([{"id": 2, "k": 60, "word": "late"}])
         Path(f"{fault}.done").touch()
 
-    import threading
-
     thread = threading.Thread(target=meanwhile)
     thread.start()
     table.sql(f"UPDATE TABLE SET word = 'ours' WHERE {function}(id) IN (1, 2)")
     thread.join()
-    assert dict(snapshot(table)) | {} == {**{n: n % 3 for n in range(10)}, 1: 50, 2: 60}
+    assert dict(snapshot(table)) == {**{n: n % 3 for n in range(10)}, 1: 50, 2: 60}
     words = {row.id: row.word for row in spark.table(table.name).collect()}
     assert (words[1], words[2]) == ("ours", "late")
     writer.close()
@@ -374,8 +377,10 @@ def test_under_a_txn_a_statement_is_applied_once(spark: SparkSession, table: Tab
                 f"DELETE FROM {name} WHERE id = 8",
                 f"DELETE FROM {name} WHERE length(word) = 2 AND id = 9",
                 f"INSERT INTO {name} VALUES (20, 0, 'in')",
-                f"MERGE INTO {name} t USING (SELECT 1) s ON t.id = 0 "
-                "WHEN MATCHED THEN UPDATE SET k = t.k + 10",
+                (
+                    f"MERGE INTO {name} t USING (SELECT 1) s ON t.id = 0 "
+                    "WHEN MATCHED THEN UPDATE SET k = t.k + 10"
+                ),
             ]
         ):
             holdfast.spark.run_sql(spark, statement, txn=("job", number))
@@ -413,7 +418,7 @@ def applied(kind: str, model: Rows) -> Rows:
     if kind == "DELETE":
         return {n: row for n, row in model.items() if n % 2}
     kept = {n: (k, w) if n < 5 else ((k or 0) + 100, w) for n, (k, w) in model.items() if n > 1}
-    return {**kept, **{n: (0, None) for n in range(10, 15)}}
+    return {**kept, **dict.fromkeys(range(10, 15), (0, None))}
 
 
 @pytest.mark.requirement("C7", "C8", "S2")
@@ -428,7 +433,7 @@ def test_a_python_process_that_is_killed_leaves_all_rows_or_none(
     fault_file.write_text(fault)
     try:
         if "commit" in fault:
-            with pytest.raises(Exception, match="(?i)python worker"):
+            with pytest.raises(Exception, match=r"(?i)python worker"):
                 holdfast.spark.run_sql(spark, statement, txn=("job", 1))
         else:  # Spark runs the task again
             holdfast.spark.run_sql(spark, statement, txn=("job", 1))
@@ -508,4 +513,3 @@ def test_the_address_and_the_id_of_a_row_are_columns_that_a_query_may_name(
         with pytest.raises(PySparkException, match="no address yet"):
             spark.sql(f"SELECT id, _rowaddr FROM {table.name}").collect()
     other.close()
-    assert os.path.exists(table.uri)

@@ -1,4 +1,4 @@
-"""Random mixes of statements from three sessions: exact rows, by a model in which order is no matter.
+"""Random mixes of statements from three sessions: exact rows, by a model without an order.
 
 Each statement adds to counters of shared rows, or inserts and deletes rows of its session alone. So
 what must be there follows from the statements that were applied, in whatever order they were.
@@ -36,7 +36,7 @@ class Session:
         self.spark = spark.newSession()
         self.name = name
         self.number = number
-        self.random = random.Random(f"{seed}-{number}")  # noqa: S311 - no secret
+        self.random = random.Random(f"{seed}-{number}")
         self.next = MINE * (number + 1)
         self.rows: dict[int, int] = {}  # of this session alone
         self.added: Counter[int] = Counter()  # to counters of shared rows
@@ -87,7 +87,7 @@ class Session:
             step,
         ):
             self.next += 2
-            self.added.update({one: 10 for one in some})
+            self.added.update(dict.fromkeys(some, 10))
             self.rows |= dict.fromkeys(new, 7)
             for one in gone:
                 del self.rows[one]
@@ -119,7 +119,9 @@ class Session:
 
 @pytest.mark.requirement("C4", "C8", "S2")
 @pytest.mark.parametrize("seed", range(4 if EXPLORE else 1))
-def test_three_sessions_change_one_table(spark: SparkSession, catalog_root: Path, seed: int) -> None:
+def test_three_sessions_change_one_table(
+    spark: SparkSession, catalog_root: Path, seed: int
+) -> None:
     name = f"lake.mix{seed}"
     spark.sql(f"CREATE TABLE {name} (id BIGINT, n BIGINT) TBLPROPERTIES ('primaryKey' = 'id')")
     spark.sql(f"INSERT INTO {name} SELECT id, 0L FROM range({SHARED})")

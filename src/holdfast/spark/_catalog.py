@@ -27,6 +27,7 @@ import lance
 import pyarrow as pa
 from pyarrow import types
 from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import to_arrow_type
 
 from holdfast.commits import Folders, drop_table, translated
 from holdfast.errors import (
@@ -40,6 +41,7 @@ from holdfast.errors import (
 from holdfast.formats import key_columns, quoted
 from holdfast.options import StorageOptions, suggestion
 from holdfast.spark._about import ABOUT, about_schema
+from holdfast.spark._evolve import Evolution, column_path, evolve, is_wider
 from holdfast.spark._fresh import fresh_record
 from holdfast.spark._options import STORAGE_PREFIX, Given, Use, parse
 from holdfast.spark._place import Place
@@ -322,30 +324,27 @@ def _alter(question: Question, options: Options) -> Mapping[str, Any]:
     with Place.of(_given(_path(options), options, Use.READ)).opened() as table:
         for change in question["changes"]:
             with translated(table.uri):
-                _change(table.dataset(), change)
+                _change(table, change)
     return {}
 
 
-def _change(dataset: lance.LanceDataset, change: Mapping[str, Any]) -> None:
+def _change(table: Table, change: Mapping[str, Any]) -> None:
+    dataset = table.dataset()
     if "add" in change:
-        *above, name = change["add"]
-        if above:
-            raise UnsupportedError("ALTER TABLE adds columns of the table, not inside of one")
-        kind = spark._parse_datatype_json_string(change["type"])  # noqa: SLF001 - Spark's own way back
-        frame = spark.StructType([spark.StructField(name, kind)])
-        if any(name.lower() == there.lower() for there in dataset.schema.names):
-            raise InvalidInputError("the table has this column already", column=name)
-        dataset.add_columns(table_schema(frame, {}))
+        _add_column(table, dataset, change)
     elif "rename" in change:
-        renamed: Any = {"path": _column(change["rename"]), "name": change["to"]}  # Lance's shape
+        renamed: Any = {
+            "path": column_path(change["rename"]),
+            "name": change["to"],
+        }  # Lance's shape
         dataset.alter_columns(renamed)
     elif "drop" in change:
         if change["if_exists"] and change["drop"][0] not in dataset.schema.names:
             return
         _refuse_key(dataset, change["drop"])
-        dataset.drop_columns([_column(change["drop"])])
+        dataset.drop_columns([column_path(change["drop"])])
     elif "retype" in change:
-        raise UnsupportedError("ALTER TABLE does not change a column's type: add a new column")
+        _widen_column(table, dataset, change)
     else:
         _set_property(dataset, change)
 
@@ -355,8 +354,45 @@ def _refuse_key(dataset: lance.LanceDataset, names: Sequence[str]) -> None:
         raise InvalidInputError("a column of the primary key stays", column=names[0])
 
 
-def _column(names: Sequence[str]) -> str:
-    return ".".join(quoted(name) if not name.isidentifier() else name for name in names)
+def _add_column(table: Table, dataset: lance.LanceDataset, change: Mapping[str, Any]) -> None:
+    """Add a column, or a part of a struct."""
+    *above, name = change["add"]
+    siblings = list(dataset.schema)
+    for one in above:
+        stored = next((field for field in siblings if field.name == one), None)
+        if stored is None or not types.is_struct(stored.type):
+            raise InvalidInputError(
+                "a new part is for a struct of the table", column=".".join(above)
+            )
+        siblings = [stored.type.field(at) for at in range(stored.type.num_fields)]
+    if any(name.lower() == field.name.lower() for field in siblings):
+        raise InvalidInputError("the table has this column already", column=".".join(change["add"]))
+    (new,) = table_schema(spark.StructType([spark.StructField(name, _type_of(change))]), {})
+    for one in reversed(above):
+        new = pa.field(one, pa.struct([new]))
+    evolve(table, dataset, Evolution(new=[new], wider=[]))
+
+
+def _widen_column(table: Table, dataset: lance.LanceDataset, change: Mapping[str, Any]) -> None:
+    """Let a number become wider; nothing else can be done with a type."""
+    first, *inside = change["retype"]
+    stored = dataset.schema.field(first)
+    for one in inside:
+        stored = stored.type.field(one) if types.is_struct(stored.type) else stored
+    wanted = _type_of(change)
+    if stored.name != change["retype"][-1] or not is_wider(stored, wanted):
+        raise UnsupportedError(
+            "a column's type only becomes wider: tinyint, smallint, int, bigint; float, double. "
+            "Add a new column",
+            column=".".join(change["retype"]),
+            type=str(stored.type),
+        )
+    wider = {"path": column_path(change["retype"]), "data_type": to_arrow_type(wanted)}
+    evolve(table, dataset, Evolution(new=[], wider=[wider]))
+
+
+def _type_of(change: Mapping[str, Any]) -> spark.DataType:
+    return spark._parse_datatype_json_string(change["type"])  # noqa: SLF001 - Spark's own way back
 
 
 def _set_property(dataset: lance.LanceDataset, change: Mapping[str, Any]) -> None:

@@ -117,9 +117,7 @@ class ChangeWriter(DataSourceArrowWriter):
         if self._applied:
             log.info("already applied: txn=%s table=%s", self._txn, self._place.uri)
             return
-        parts = [
-            Written(**json.loads(one.body)) for one in messages if isinstance(one, _Message)
-        ]
+        parts = [Written(**json.loads(one.body)) for one in messages if isinstance(one, _Message)]
         for part in parts:
             raise_if_error(part.error or {})
         from holdfast.spark._merge_join import computed_of  # noqa: PLC0415 - workers do without

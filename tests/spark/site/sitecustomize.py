@@ -4,16 +4,20 @@
 that change rows: see `spark.sql_faults`. Nothing is loaded before a process needs it.
 """
 
+from __future__ import annotations
+
 import importlib.abc
 import importlib.util
 import os
 import sys
+from importlib.machinery import ModuleSpec
+from typing import Any
 
 _NAME = "holdfast.spark._sql_change"
 
 
 class _Hook(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):  # type: ignore[no-untyped-def]
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if name != _NAME:
             return None
         sys.meta_path.remove(self)
@@ -21,13 +25,13 @@ class _Hook(importlib.abc.MetaPathFinder):
         assert spec is not None and spec.loader is not None
         execute = spec.loader.exec_module
 
-        def execute_and_install(module):  # type: ignore[no-untyped-def]
+        def execute_and_install(module: Any) -> None:
             execute(module)
             from spark import sql_faults
 
             sql_faults.install(module.ChangeWriter)
 
-        spec.loader.exec_module = execute_and_install
+        spec.loader.exec_module = execute_and_install  # type: ignore[method-assign]
         return spec
 
 
