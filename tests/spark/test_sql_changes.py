@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import lance
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.functions import col
 
 import holdfast
 import holdfast.spark
@@ -154,7 +155,7 @@ def test_rows_of_every_shape_are_written_as_they_were(
         ),
         (
             (
-                "MERGE INTO TABLE t USING (SELECT id n FROM range(5, 6)) s ON t.id = s.n AND t.k = 77 "
+                "MERGE INTO TABLE t USING (SELECT 5L n) s ON t.id = s.n AND t.k = 77 "
                 "WHEN NOT MATCHED THEN INSERT (id) VALUES (s.n)"
             ),
             "the table has already",
@@ -482,6 +483,35 @@ def test_an_executor_that_is_killed_amid_a_merge_is_made_up_for(
     run("statement", "local-cluster[2,1,512]", table.uri, statement, "1")
     assert (tmp_path / "fault.taken").exists()
     table.model = applied("MERGE", table.model)
+    assert table.rows() == table.wanted()
+
+
+@pytest.mark.requirement("S2")
+def test_rows_that_meet_a_condition_are_replaced(spark: SparkSession, table: Table) -> None:
+    other = holdfast.open_table(table.uri)
+    with other.claim_writer("unsharded") as writer:
+        writer.put([{"id": 11, "k": 1, "word": "log"}])
+        table.sql(
+            "INSERT INTO TABLE REPLACE WHERE k = 1 SELECT id, k, 'again' FROM TABLE WHERE id IN (1, 4)"
+        )
+    other.close()
+    for number in (1, 4, 7):
+        del table.model[number]
+    table.model |= {1: (1, "again"), 4: (1, "again")}
+    assert table.rows() == table.wanted()
+    for statement, words in [
+        ("SELECT 50L, 2, 'x'", "do not meet the condition"),
+        ("SELECT 2L, 1, 'x'", "the table has already"),
+    ]:
+        with pytest.raises(Exception, match=words):
+            table.sql(f"INSERT INTO TABLE REPLACE WHERE k = 1 {statement}")
+        assert table.rows() == table.wanted()
+    function = meddling(spark, table, lambda one: one.append([{"id": 60, "k": 1, "word": "x"}]))
+    with pytest.raises(PySparkException, match="RowConflictError"):
+        table.sql(f"INSERT INTO TABLE REPLACE WHERE k = 1 SELECT {function}(70L), 1, 'y'")
+    spark.table(table.name).where("id = 2").writeTo(table.name).overwrite(col("id") < 5)
+    table.model = {n: row for n, row in table.model.items() if n >= 5 or n == 2}
+    table.model[60] = (1, "x")
     assert table.rows() == table.wanted()
 
 

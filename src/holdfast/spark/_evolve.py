@@ -1,8 +1,8 @@
 """Columns that change with what is written: new ones, new parts of structs, wider numbers.
 
 A number becomes wider when every value has its place in the new type: byte, short, int, long;
-float, double. Rows that are there have null in what is new. Lance rewrites a column that becomes wider,
-and drops its indexes.
+float, double. Rows that are there have null in what is new. Lance rewrites a column that becomes
+wider, and drops its indexes.
 """
 
 from __future__ import annotations

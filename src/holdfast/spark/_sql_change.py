@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -71,6 +71,7 @@ class ChangeWriter(DataSourceArrowWriter):
         self._version = int(statement["version"])
         self._looks_at = str(statement["looks_at"]) or None
         self._only_inserts = bool(statement["only_inserts"])
+        self._replaces = self._command == "REPLACE WHERE"
         self._applied = False
         self._key: tuple[str, ...] = ()
         self._txn = self._plan(given.get("txnAppId"), given.get("txnVersion"))
@@ -104,7 +105,8 @@ class ChangeWriter(DataSourceArrowWriter):
                 pass
             return _Message(json.dumps(asdict(Written())))
         rows = as_inserts(iterator) if self._only_inserts else iterator
-        return _Message(json.dumps(asdict(RowsWithKeys(self._work).write(rows))))
+        condition = self._looks_at if self._replaces else None
+        return _Message(json.dumps(asdict(RowsWithKeys(self._work, condition).write(rows))))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make all changes of the statement one version, or nothing.
@@ -122,12 +124,23 @@ class ChangeWriter(DataSourceArrowWriter):
             raise_if_error(part.error or {})
         from holdfast.spark._merge_join import computed_of  # noqa: PLC0415 - workers do without
 
-        computed = computed_of(parts)
+        computed = self._complete(computed_of(parts))
         if computed.is_empty and isinstance(self._txn, OwnTxn):
             return
         store = open_store(self._place.uri, self._place.storage)
         inserted = inserted_keys(parts, store, self._key) if self._key else None
         self._apply(_Fixed(self._looks_at, computed, inserted))
+
+    def _complete(self, computed: Computed) -> Computed:
+        """Add the rows that go, where a condition says which."""
+        from holdfast.edit import Where, by_fragment  # noqa: PLC0415 - workers do without
+
+        if not self._replaces:
+            return computed
+        with self._place.opened() as table:
+            gone = by_fragment(Where(self._looks_at).addresses(table.dataset(self._version)))
+        deleted = sum(len(offsets) for offsets in gone.values())
+        return replace(computed, gone=gone, counts=replace(computed.counts, deleted=deleted))
 
     def _apply(self, change: _Fixed) -> None:
         clock = SystemClock()

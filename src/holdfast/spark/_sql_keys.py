@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from holdfast.edit import by_fragment, check_keys
 from holdfast.errors import InvalidInputError
+from holdfast.memtable import matching
 from holdfast.spark._merge_source import ADDRESS, COPIES, WRITES, ChangedRows, Work, Written
 from holdfast.spark._stage import collect, keep_keys
 from holdfast.storage import ObjectStore
@@ -25,10 +26,16 @@ _SHOWN_KEYS = 10
 
 
 class RowsWithKeys(ChangedRows):
-    """Writes the changes of one task, and keeps the keys of the rows that it inserts."""
+    """Writes the changes of one task, and keeps the keys of the rows that it inserts.
 
-    def __init__(self, work: Work) -> None:
+    Args:
+        work: what to do.
+        condition: what the rows meet, in Lance's SQL; None for any.
+    """
+
+    def __init__(self, work: Work, condition: str | None = None) -> None:
         super().__init__(work)
+        self._condition = condition
         self._keys: list[pa.RecordBatch] = []
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
@@ -37,6 +44,12 @@ class RowsWithKeys(ChangedRows):
         if self._keys and done.error is None:
             done.staged = keep_keys(self._work, self._keys)
         return done
+
+    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        fitted = super()._fitted(batch)
+        if self._condition is not None:
+            _check_met(fitted, self._condition, self._table.data_storage_version)
+        return fitted
 
     def _note(self, batch: pa.RecordBatch) -> None:
         super()._note(batch)
@@ -53,6 +66,17 @@ def as_inserts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         marked = batch.append_column(ADDRESS, pa.nulls(batch.num_rows, pa.int64()))
         marked = marked.append_column(COPIES, pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows))
         yield marked.append_column(WRITES, pa.repeat(pa.scalar(True), batch.num_rows))
+
+
+def _check_met(batch: pa.RecordBatch, condition: str, storage_version: str) -> None:
+    meet = matching(pa.Table.from_batches([batch]), condition, storage_version)
+    if len(meet) != batch.num_rows:
+        raise InvalidInputError(
+            "rows do not meet the condition under which they would replace others: they would be "
+            "there twice after a repeat",
+            where=condition[:200],
+            rows=batch.num_rows - len(meet),
+        )
 
 
 class InsertedKeys:

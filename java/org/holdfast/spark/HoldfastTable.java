@@ -83,6 +83,7 @@ class HoldfastTable
         TableCapability.MICRO_BATCH_READ,
         TableCapability.BATCH_WRITE,
         TableCapability.STREAMING_WRITE,
+        TableCapability.OVERWRITE_BY_FILTER,
         TableCapability.TRUNCATE);
   }
 
@@ -103,15 +104,7 @@ class HoldfastTable
 
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-    if (!Statement.onlyInsertsInto(this)) {
-      return pythonWriter(info, Map.of());
-    }
-    if (!facts.has("pin")) {
-      throw new UnsupportedOperationException(
-          "rows wait in the log of " + name + ", and a MERGE INTO that only inserts cannot look at them: merge them first,"
-              + " with CALL system.merge_log, or give the MERGE a WHEN MATCHED clause");
-    }
-    return pythonWriter(info, RowChange.option(this, "MERGE", "", true));
+    return new WriteInto(this, info);
   }
 
   /** Tells whether this is the same table as another one, at whatever version. */
@@ -130,11 +123,17 @@ class HoldfastTable
     if (isReadOnly()) {
       throw new UnsupportedOperationException(name + " is read only");
     }
+    HoldfastTable pinned = pinned();
+    return () -> new RowChange(pinned, info.command());
+  }
+
+  /** Returns the table at one version: this, or, where rows wait in a log, the one that has them. */
+  final HoldfastTable pinned() {
     HoldfastTable pinned = facts.has("pin") ? this : new HoldfastTable(name, Python.ask("merge_waiting", Map.of(), options), options);
     if (!pinned.schema().equals(schema())) {
       throw new IllegalStateException("the columns of " + name + " have changed: run the statement again");
     }
-    return () -> new RowChange(pinned, info.command());
+    return pinned;
   }
 
   /** Returns Python's writer, which gets the table's options besides the statement's. */
@@ -182,7 +181,7 @@ class HoldfastTable
   }
 
   /** Returns the condition if all of it is exact, else null. */
-  private String condition(Predicate[] predicates) {
+  final String condition(Predicate[] predicates) {
     Filters filters = new Filters(facts.path("columns"));
     if (Arrays.stream(predicates).anyMatch(one -> one.name().equals("ALWAYS_TRUE"))) {
       return predicates.length == 1 ? "true" : null;
