@@ -492,7 +492,8 @@ def test_rows_that_meet_a_condition_are_replaced(spark: SparkSession, table: Tab
     with other.claim_writer("unsharded") as writer:
         writer.put([{"id": 11, "k": 1, "word": "log"}])
         table.sql(
-            "INSERT INTO TABLE REPLACE WHERE k = 1 SELECT id, k, 'again' FROM TABLE WHERE id IN (1, 4)"
+            "INSERT INTO TABLE REPLACE WHERE k = 1 "
+            "SELECT id, k, 'again' FROM TABLE WHERE id IN (1, 4)"
         )
     other.close()
     for number in (1, 4, 7):

@@ -21,6 +21,7 @@ from holdfast._lazy import load_names
 
 if TYPE_CHECKING:
     from holdfast.index._builds import BuildInfo, finished_tasks
+    from holdfast.index._by_lance import Kind
     from holdfast.index._indexes import Indexes
     from holdfast.index._progress import Progress, Stage, Watch, report
     from holdfast.index._query import is_plain, parse_query
@@ -36,6 +37,7 @@ __all__ = [
     "IndexResult",
     "IndexVerbs",
     "Indexes",
+    "Kind",
     "Progress",
     "Stage",
     "TaskDone",
@@ -51,6 +53,7 @@ __getattr__ = load_names(
     __name__,
     {
         "_builds": "BuildInfo finished_tasks",
+        "_by_lance": "Kind",
         "_indexes": "Indexes",
         "_progress": "Progress Stage Watch report",
         "_query": "is_plain parse_query",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -15,6 +15,7 @@ from holdfast.arbiter import Arbiter
 from holdfast.commits import Versions
 from holdfast.errors import InvalidInputError
 from holdfast.index._builds import BuildInfo
+from holdfast.index._by_lance import SCALAR, VECTOR, Kind, create_by_lance
 from holdfast.index._ground import Ground
 from holdfast.index._indexes import Indexes
 from holdfast.index._progress import Watch
@@ -43,7 +44,7 @@ class IndexVerbs(ABC):
     def create_index(
         self,
         column: str,
-        kind: Literal["fts"] = "fts",
+        kind: Kind = "fts",
         *,
         name: str | None = None,
         replace: bool = False,
@@ -52,22 +53,25 @@ class IndexVerbs(ABC):
         progress: Watch | None = None,
         **parameters: Any,  # noqa: ANN401 - Lance's own names, checked
     ) -> IndexResult:
-        """Index a text column for search; the index is in the table when this returns.
+        """Index a column; the index is in the table when this returns.
 
         Safe to repeat: an index that is there already is left alone (`applied` is False),
         and a build in tasks that was killed goes on where it was. Rows that are appended
         meanwhile are found by searches, too; `refresh_index` indexes them.
 
         Args:
-            column: a column of text, or of lists of text.
-            kind: full text.
+            column: for `fts` a column of text, or of lists of text.
+            kind: `fts` for text (the default); `btree`, `bitmap` or `label_list` for conditions
+                on single values; `ivf_flat`, `ivf_pq`, `ivf_sq`, `ivf_hnsw_pq` or `ivf_hnsw_sq`
+                for the nearest vectors. All but `fts` are built by Lance in one process.
             name: the index's name; `COLUMN_idx` by default.
             replace: let it take the place of an index with other parameters.
             memory_mb: what a task may build with, in MiB; Lance chooses by default.
             tasks: build in so many tasks, which can be resumed; in one go by default.
             progress: is called as stages get on.
-            parameters: how text becomes words, by Lance's names: `base_tokenizer`,
-                `language`, `stem`, `with_position` (for phrases), and so on.
+            parameters: Lance's own. For `fts`, how text becomes words: `base_tokenizer`,
+                `language`, `stem`, `with_position` (for phrases), and so on; for vectors
+                `metric`, `num_partitions`, `num_sub_vectors`.
 
         Raises:
             InvalidInputError: no such column, not of text, an unknown parameter, or an index
@@ -78,12 +82,21 @@ class IndexVerbs(ABC):
             CorruptError: files of the build were changed or removed behind its back.
             UnavailableError, PermissionDeniedError: a store did not do its part; repeat.
         """
-        if kind != "fts":
-            raise InvalidInputError(
-                "kind is 'fts'; other indexes are made with table.dataset().create_index or "
-                "create_scalar_index",
-                kind=repr(kind),
+        if kind in {*SCALAR, *VECTOR}:
+            if tasks is not None or memory_mb is not None or progress is not None:
+                raise InvalidInputError("tasks, memory_mb and progress are for kind 'fts'")
+            return create_by_lance(
+                self.dataset,
+                column,
+                kind,
+                name=name,
+                replace=replace,
+                parameters=parameters,
+                clock=self._clock,
             )
+        if kind != "fts":
+            kinds = ", ".join(["fts", *SCALAR, *VECTOR])
+            raise InvalidInputError(f"kind is one of {kinds}", kind=repr(kind))
         return self._indexes().create(
             column,
             name=name,

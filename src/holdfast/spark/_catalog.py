@@ -488,7 +488,7 @@ def _compact(table: Table, given: dict[str, Any]) -> object:  # Any: JSON, as fo
 def _create_index(table: Table, given: dict[str, Any]) -> object:
     if "column" not in given:
         raise InvalidInputError("create_index names a column")
-    return asdict(table.create_index(given["column"]))
+    return asdict(table.create_index(given["column"], given.get("kind", "fts")))
 
 
 _PROCEDURES: Mapping[str, Callable[[Table, dict[str, Any]], object]] = {

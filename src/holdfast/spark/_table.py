@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 from pyspark.sql import functions as f
 
@@ -24,7 +24,7 @@ from holdfast.commits import VersionInfo
 from holdfast.edit import ChangeResult, Clause
 from holdfast.errors import InvalidInputError
 from holdfast.formats import temporary_path
-from holdfast.index import IndexResult, Watch
+from holdfast.index import IndexResult, Kind, Watch
 from holdfast.options import StorageOptions
 from holdfast.spark._compact import CompactResult, compact
 from holdfast.spark._compact_lsm import compact_lsm_by_spark
@@ -400,7 +400,7 @@ class SparkTable:
     def create_index(
         self,
         column: str,
-        kind: Literal["fts"] = "fts",
+        kind: Kind = "fts",
         *,
         name: str | None = None,
         replace: bool = False,
@@ -409,25 +409,29 @@ class SparkTable:
         progress: Watch | None = None,
         **parameters: Any,  # noqa: ANN401 - Lance's own names, checked
     ) -> IndexResult:
-        """Index a text column for search, built by Spark; see `Table.create_index`.
+        """Index a column; full text is built by Spark. See `Table.create_index`.
 
         Safe to repeat: tasks that had finished are not built again, whatever was killed.
 
         Args:
-            column: a column of text, or of lists of text.
-            kind: full text.
+            column: the column.
+            kind: `fts` for text (the default), or one that Lance builds where the caller is: see
+                `Table.create_index`.
             name: the index's name; `COLUMN_idx` by default.
             replace: let it take the place of an index with other parameters.
             memory_mb: what a task may build with, in MiB; Lance chooses by default.
             tasks: how many; as many as Spark runs at the same time.
             progress: is called as stages get on.
-            parameters: how text becomes words, by Lance's names.
+            parameters: Lance's own.
 
         Raises:
             HoldfastError: as for `Table.create_index`, or Spark's job failed; call it again.
         """
         if kind != "fts":
-            raise InvalidInputError("kind is 'fts'", kind=repr(kind))
+            return self._table.create_index(
+                column, kind, name=name, replace=replace, memory_mb=memory_mb, tasks=tasks,
+                progress=progress, **parameters,
+            )  # fmt: skip
         return self._builds().create(
             column,
             name=name,
