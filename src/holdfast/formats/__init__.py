@@ -82,6 +82,7 @@ if TYPE_CHECKING:
         mark_key,
         newest_per_key,
     )
+    from holdfast.formats._lance_messages import CHECKED_RELEASE, SUPPORTED_PYLANCE, is_supported
     from holdfast.formats._ledger import (
         RECENT_KEPT,
         applied_here,
@@ -272,6 +273,7 @@ __all__ = [
     "BLOOM_FILE",
     "BOUNDARY_FOLDER",
     "BUILDS_FOLDER",
+    "CHECKED_RELEASE",
     "DATA_FOLDER",
     "DELETIONS_FOLDER",
     "DETAILS_TYPE",
@@ -301,6 +303,7 @@ __all__ = [
     "SNAPSHOT_PINS_FOLDER",
     "SSTABLE_MANIFEST",
     "STAGED_FOLDER",
+    "SUPPORTED_PYLANCE",
     "TABLE_SUFFIX",
     "TEMPORARY_FOLDER",
     "TOKEN_KEY",
@@ -433,6 +436,7 @@ __all__ = [
     "is_path",
     "is_plan_path",
     "is_staged_manifest",
+    "is_supported",
     "is_task_path",
     "is_transaction_path",
     "key_columns",
@@ -539,6 +543,7 @@ __getattr__ = load_names(
             "add_key check_key_types hashed_bytes key_columns key_hashes key_values mark_key "
             "newest_per_key"
         ),
+        "_lance_messages": "CHECKED_RELEASE SUPPORTED_PYLANCE is_supported",
         "_ledger": (
             "RECENT_KEPT applied_here carried_ledger check_gaps creation_mark digest_txn "
             "is_created_by is_in_config name_older numbers_of older_files record_txns"
