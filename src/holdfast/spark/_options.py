@@ -240,7 +240,8 @@ OPTIONS: tuple[Option, ...] = (
         name="mergeSchema",
         use=_WRITES,
         parse=_flag,
-        help="`true` adds columns that the table lacks; rows that are there have null in them.",
+        help="`true` adds columns, and parts of structs, that the table lacks; rows that are there "
+        "have null in them. A number becomes wider: `int` to `bigint`, `float` to `double`.",
     ),
     Option(
         name="overwriteSchema",
