@@ -124,6 +124,7 @@ def test_columns_and_properties_are_altered(spark: SparkSession, made: str) -> N
     for statement in (
         "SET TBLPROPERTIES ('holdfast.txn.recent' = 'x')",
         "ALTER COLUMN id TYPE STRING",
+        "ALTER COLUMN `a word` TYPE DOUBLE",
         "ADD COLUMN ID BIGINT",
     ):
         with pytest.raises(PySparkException):
@@ -415,3 +416,65 @@ def test_procedures(spark: SparkSession, made: str, name: str) -> None:
         spark.sql("CALL lake.system.nothing('x')")
     with pytest.raises(Exception, match="no_such"):
         spark.sql("CALL lake.system.compact('no_such')")
+
+
+@pytest.mark.requirement("S2")
+def test_numbers_become_wider_and_structs_get_parts(
+    spark: SparkSession, name: str, catalog_root: Path
+) -> None:
+    table, uri = f"lake.{name}", str(catalog_root / f"{name}.lance")
+    spark.sql(
+        f"CREATE TABLE {table} (id BIGINT, k INT, f FLOAT, s STRUCT<a: INT>) "
+        "TBLPROPERTIES ('primaryKey' = 'id')"
+    )
+    spark.sql(f"INSERT INTO {table} VALUES (1, 2, 1.5, named_struct('a', 7))")
+    spark.sql(f"ALTER TABLE {table} ALTER COLUMN k TYPE BIGINT")
+    spark.sql(f"ALTER TABLE {table} ADD COLUMN s.b STRING")
+    frame = spark.sql(
+        "SELECT 2L id, 3000000000L k, 1e300d f, named_struct('a', 8L, 'b', 'x', 'c', 1) s"
+    )
+    frame.write.format("holdfast").mode("append").option("mergeSchema", "true").save(uri)
+    kinds = "struct<id:bigint,k:bigint,f:double,s:struct<a:bigint,b:string,c:int>>"
+    assert spark.table(table).schema.simpleString() == kinds
+    assert rows(spark, f"SELECT id, k, f, s.a, s.b, s.c FROM {table} WHERE id < 2") == [
+        (1, 2, 1.5, 7, None, None)
+    ]
+    assert rows(spark, f"SELECT id, k, f, s.a, s.b, s.c FROM {table} WHERE id = 2") == [
+        (2, 3000000000, 1e300, 8, "x", 1)
+    ]
+    narrow = spark.sql("SELECT 3 id, 1 k, 2f f, named_struct('a', 8L, 'b', 'x', 'c', 1) s")
+    narrow.write.format("holdfast").mode("append").option("mergeSchema", "true").save(uri)
+    assert spark.table(table).schema.simpleString() == kinds  # nothing becomes narrower
+    for statement in ("ALTER COLUMN k TYPE INT", "ADD COLUMN s.a INT", "ADD COLUMN id.x INT"):
+        with pytest.raises(Exception, match=r"(?i)not_supported|already|struct"):
+            spark.sql(f"ALTER TABLE {table} {statement}")
+    holdfast.open_table(uri).claim_writer("unsharded").close()
+    with pytest.raises(PySparkException, match="has a log"):
+        spark.sql(f"ALTER TABLE {table} ADD COLUMN s.d INT")
+
+
+def test_a_column_of_the_key_keeps_its_type(
+    spark: SparkSession, name: str, catalog_root: Path
+) -> None:
+    spark.sql(f"CREATE TABLE lake.{name} (id INT) TBLPROPERTIES ('primaryKey' = 'id')")
+    with pytest.raises(PySparkException, match="primary key"):
+        spark.sql(f"ALTER TABLE lake.{name} ALTER COLUMN id TYPE BIGINT")
+    writer = spark.range(3).write.format("holdfast").mode("append").option("mergeSchema", "true")
+    with pytest.raises(PySparkException, match="primary key"):
+        writer.save(str(catalog_root / f"{name}.lance"))
+
+
+@pytest.mark.requirement("S2")
+def test_save_as_table_in_every_mode(spark: SparkSession, name: str) -> None:
+    writer = spark.range(3).write.format("holdfast")
+    writer.mode("error").saveAsTable(f"lake.{name}")
+    with pytest.raises(AnalysisException, match="ALREADY_EXISTS"):
+        writer.mode("error").saveAsTable(f"lake.{name}")
+    writer.mode("ignore").saveAsTable(f"lake.{name}")
+    assert spark.table(f"lake.{name}").count() == 3
+    writer.mode("append").saveAsTable(f"lake.{name}")
+    assert spark.table(f"lake.{name}").count() == 6
+    writer.mode("overwrite").saveAsTable(f"lake.{name}")
+    assert spark.table(f"lake.{name}").count() == 3
+    with pytest.raises(PySparkException, match="format"):
+        spark.range(3).write.saveAsTable(f"lake.{name}_more")

@@ -261,7 +261,10 @@ def _creation(question: Question, options: Options) -> tuple[Given, dict[str, st
             continue
         if key == "provider":
             if text.lower() != "holdfast":
-                raise InvalidInputError("this catalog makes tables USING holdfast", given=text)
+                raise InvalidInputError(
+                    'this catalog makes tables USING holdfast: with saveAsTable, say .format("holdfast")',
+                    given=text,
+                )
         elif key == "location":
             _check_place(text, _location(question, options))
         elif key not in _CREATION:
