@@ -262,7 +262,8 @@ def _creation(question: Question, options: Options) -> tuple[Given, dict[str, st
         if key == "provider":
             if text.lower() != "holdfast":
                 raise InvalidInputError(
-                    'this catalog makes tables USING holdfast: with saveAsTable, say .format("holdfast")',
+                    "this catalog makes tables USING holdfast; with saveAsTable, say "
+                    '.format("holdfast")',
                     given=text,
                 )
         elif key == "location":
