@@ -43,7 +43,7 @@ from holdfast.options import StorageOptions, suggestion
 from holdfast.spark._about import ABOUT, about_schema
 from holdfast.spark._evolve import Evolution, column_path, evolve, is_wider
 from holdfast.spark._fresh import fresh_record
-from holdfast.spark._options import STORAGE_PREFIX, Given, Use, parse
+from holdfast.spark._options import STORAGE_PREFIX, Given, Use, as_s3, parse
 from holdfast.spark._place import Place
 from holdfast.spark._read import version_of
 from holdfast.spark._types import spark_schema, table_schema
@@ -96,16 +96,20 @@ def _storage(options: Options) -> StorageOptions:
     return StorageOptions({k.removeprefix(prefix): v for k, v in pairs if k.startswith(prefix)})
 
 
+def _root(question: Question) -> str:
+    return as_s3(str(question["root"])).rstrip("/")
+
+
 def _folders(question: Question, options: Options) -> Folders:
-    return Folders(question["root"].rstrip("/"), _storage(options))
+    return Folders(_root(question), _storage(options))
 
 
 def _location(question: Question, options: Options, names: Sequence[str] | None = None) -> str:
     """Return where a table is; a name that is an address, as in lake.`s3://b/t`, is its own."""
     names = question["id"] if names is None else names
     if len(names) == 1 and (names[0].startswith("/") or "://" in names[0]):
-        return str(names[0])
-    return f"{question['root'].rstrip('/')}/{_folders(question, options).table(names)}"
+        return as_s3(str(names[0]))
+    return f"{_root(question)}/{_folders(question, options).table(names)}"
 
 
 def _given(location: str, options: Options, use: Use, **more: str) -> Given:

@@ -42,6 +42,7 @@ from holdfast.spark._merge import (
 )
 from holdfast.spark._merge_replace import FrameReplace
 from holdfast.spark._merge_source import ADDRESS, COPIES, WRITES, Work
+from holdfast.spark._options import as_s3
 from holdfast.spark._progress import Progress, Session, described, is_connect
 from holdfast.spark._types import check_writable
 from holdfast.table import CommitResult, Table, open_table
@@ -73,7 +74,8 @@ class SparkTable:
         self._spark = spark
         self._options = StorageOptions(storage_options)
         self._commit_store = commit_store
-        self._table = open_table(uri, self._options, commit_store=commit_store)
+        address = as_s3(uri) if isinstance(uri, str) else uri
+        self._table = open_table(address, self._options, commit_store=commit_store)
 
     def __repr__(self) -> str:
         return f"SparkTable({self._table.uri})"
