@@ -255,7 +255,7 @@ class Bench:
         table.merge_log()
         lines.append(["log, merged", *_counted(table)])
         for shard in table.shards():
-            collect_log(table._store, table._arbiter, shard, confirm=True)
+            collect_log(table.core, shard, confirm=True)
         lines.append(["log, merged and collected", *_counted(table)])
         each = make_table(self.fresh("versions"), self.given.shards)
         reader = self.spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)

@@ -24,18 +24,13 @@ if TYPE_CHECKING:
     from holdfast.index._by_lance import Kind
     from holdfast.index._indexes import Indexes
     from holdfast.index._progress import Progress, Stage, Watch, report
-    from holdfast.index._query import is_plain, parse_query
     from holdfast.index._results import IndexInfo, IndexResult
-    from holdfast.index._search import SCORE, search
     from holdfast.index._task import TaskDone
-    from holdfast.index._verbs import IndexVerbs
 
 __all__ = [
-    "SCORE",
     "BuildInfo",
     "IndexInfo",
     "IndexResult",
-    "IndexVerbs",
     "Indexes",
     "Kind",
     "Progress",
@@ -43,10 +38,7 @@ __all__ = [
     "TaskDone",
     "Watch",
     "finished_tasks",
-    "is_plain",
-    "parse_query",
     "report",
-    "search",
 ]
 
 __getattr__ = load_names(
@@ -56,10 +48,7 @@ __getattr__ = load_names(
         "_by_lance": "Kind",
         "_indexes": "Indexes",
         "_progress": "Progress Stage Watch report",
-        "_query": "is_plain parse_query",
         "_results": "IndexInfo IndexResult",
-        "_search": "SCORE search",
         "_task": "TaskDone",
-        "_verbs": "IndexVerbs",
     },
 )

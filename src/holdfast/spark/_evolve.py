@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from holdfast.commits import translated
 from holdfast.errors import InvalidInputError, UnsupportedError
 from holdfast.formats import key_columns, quoted
+from holdfast.shard import read_entry_at
 from holdfast.spark._types import spark_type, table_schema, widens
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def refuse_log(table: Table, dataset: lance.LanceDataset) -> None:
     Raises:
         UnsupportedError: it has one.
     """
-    if table._log_ground().entry(dataset) is not None:  # noqa: SLF001 - an edge of the same house
+    if read_entry_at(table.versions.core, dataset) is not None:
         raise UnsupportedError(
             "this table has a log, and rows in it have the types that it began with: a column does "
             "not become wider, and a struct gets no new part",

@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from holdfast.commits import address_of
+from holdfast.core import address_of
 from holdfast.errors import FencedError, HoldfastError, InvalidInputError
 from holdfast.formats import MAX_ENTRY_BYTES
 from holdfast.options import StorageOptions

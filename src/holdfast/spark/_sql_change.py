@@ -95,7 +95,7 @@ class ChangeWriter(DataSourceArrowWriter):
                 refuse_unwritable(dataset, self._command)
             if app is None or number is None:
                 return new_txn()
-            self._applied = table._is_repeat((app, number))  # noqa: SLF001 - an edge of the same house
+            self._applied = table.writes.is_repeat((app, number))
         return app, number
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -170,7 +170,7 @@ class ChangeWriter(DataSourceArrowWriter):
 
         with self._place.opened() as table:
             apply_change(
-                table._log_ground(),  # noqa: SLF001 - an edge of the same house
+                table.versions,
                 change,
                 txn=self._txn,
                 upon=table.dataset(self._version),
