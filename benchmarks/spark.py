@@ -1,6 +1,6 @@
 """Spark through Holdfast beside Spark's own Parquet, in one run: CPU and wall as ratios.
 
-    ./run bench spark [--rows 2000000] [--rounds 3]
+    ./run bench spark [--rows 2000000] [--rounds 5] [--only changes]
 
 The frame has a bigint, a double, a string of about 20 characters and 32 floats. CPU is that
 of all processes of this Spark: the JVM and its Python workers.
@@ -50,7 +50,7 @@ class Cost:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batches", type=int, default=10, help="micro-batches of the stream")
     parser.add_argument("--only", choices=["", "changes"], default="", help="leave out the rest")
     parser.add_argument("--config", action="append", default=[], help="KEY=VALUE, for Spark")
@@ -243,26 +243,38 @@ class Bench:
         for name in ("changes", "few"):
             path = self.path(name)
             rows = pa.table(self.spark.read.parquet(path).toArrow()).cast(schema)
+            merge = (
+                f"MERGE INTO lake.`{table.uri}` t USING parquet.`{path}` s ON t.id = s.id "
+                "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+            )
             runs: dict[str, Callable[[], object]] = {
                 "pylance": lambda rows=rows: stock_merge(rows),  # type: ignore[misc]
                 "SparkTable.merge_into": lambda path=path: table.merge_into(  # type: ignore[misc]
                     self.spark.read.parquet(path), on=["id"]
                 ),
                 "Table.merge_into": lambda rows=rows: table.table.merge_into(rows),  # type: ignore[misc]
+                "MERGE INTO in SQL": lambda merge=merge: self.spark.sql(merge),  # type: ignore[misc]
             }
             self.table(f"merge {rows.num_rows} into {self.rows} rows", "pylance", runs)
 
     def compare_conditions(self, table: SparkTable, dataset: lance.LanceDataset) -> None:
-        dataset = lance.dataset(dataset.uri)
+        dataset, name = lance.dataset(dataset.uri), f"lake.`{table.uri}`"
         runs: dict[str, Callable[[], object]] = {
             "pylance": lambda: dataset.update({"x": "x + 1"}, where="id % 100 = 3"),
             "Table.update": lambda: table.update("id % 100 = 3", {"x": "x + 1"}),
+            "UPDATE in SQL": lambda: self.spark.sql(
+                f"UPDATE {name} SET x = x + 1 WHERE id % 100 = 3"
+            ),
         }
         self.table("UPDATE of 1 %", "pylance", runs)
-        numbers = {name: iter(range(100)) for name in ("pylance", "Table.delete")}
+        kinds = ("pylance", "Table.delete", "DELETE in SQL")
+        numbers = {kind: iter(range(at * 30, at * 30 + 30)) for at, kind in enumerate(kinds)}
         runs = {
             "pylance": lambda: dataset.delete(f"id % 100 = {next(numbers['pylance'])}"),
             "Table.delete": lambda: table.delete(f"id % 100 = {next(numbers['Table.delete'])}"),
+            "DELETE in SQL": lambda: self.spark.sql(
+                f"DELETE FROM {name} WHERE id % 100 = {next(numbers['DELETE in SQL'])}"
+            ),
         }
         self.table("DELETE of 1 %", "pylance", runs)
 

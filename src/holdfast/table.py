@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -45,7 +45,7 @@ from holdfast.edit import (
 )
 from holdfast.errors import HoldfastError
 from holdfast.formats import Pin
-from holdfast.index import BuildInfo, Indexes, IndexInfo, IndexResult, Watch
+from holdfast.index import BuildInfo, Indexes, IndexInfo, IndexResult, Kind, Watch
 from holdfast.options import StorageOptions
 from holdfast.read import Freshness, K, Keys, Reader, TableSnapshot, Vector
 from holdfast.shard import (
@@ -687,12 +687,12 @@ class Table:
         """
         return replace_where(self._versions, rows, where, txn=txn, tries=tries, over_log=over_log)
 
-    # Full-text indexes.
+    # Indexes.
 
     def create_index(
         self,
         column: str,
-        kind: Literal["fts"] = "fts",
+        kind: Kind = "fts",
         *,
         name: str | None = None,
         replace: bool = False,
@@ -701,22 +701,25 @@ class Table:
         progress: Watch | None = None,
         **parameters: Any,  # noqa: ANN401 - Lance's own names, checked
     ) -> IndexResult:
-        """Index a text column for search; the index is in the table when this returns.
+        """Index a column; the index is in the table when this returns.
 
         Safe to repeat: an index that is there already is left alone (`applied` is False),
         and a build in tasks that was killed goes on where it was. Rows that are appended
         meanwhile are found by searches, too; `refresh_index` indexes them.
 
         Args:
-            column: a column of text, or of lists of text.
-            kind: full text.
+            column: for `fts` a column of text, or of lists of text.
+            kind: `fts` for text (the default); `btree`, `bitmap` or `label_list` for conditions
+                on single values; `ivf_flat`, `ivf_pq`, `ivf_sq`, `ivf_hnsw_pq` or `ivf_hnsw_sq`
+                for the nearest vectors. All but `fts` are built by Lance in one process.
             name: the index's name; `COLUMN_idx` by default.
             replace: let it take the place of an index with other parameters.
             memory_mb: what a task may build with, in MiB; Lance chooses by default.
             tasks: build in so many tasks, which can be resumed; in one go by default.
             progress: is called as stages get on.
-            parameters: how text becomes words, by Lance's names: `base_tokenizer`,
-                `language`, `stem`, `with_position` (for phrases), and so on.
+            parameters: Lance's own. For `fts`, how text becomes words: `base_tokenizer`,
+                `language`, `stem`, `with_position` (for phrases), and so on; for vectors
+                `metric`, `num_partitions`, `num_sub_vectors`.
 
         Raises:
             InvalidInputError: no such column, not of text, an unknown parameter, or an index

@@ -28,6 +28,7 @@ _INSIDE = {
     "secretWork": "MergeSource",
     "secretInputs": "TaskSource",
     "secretIngest": "IngestSource",
+    "secretChange": "ChangeSource",
     "secretAbout": "AboutSource",
 }
 

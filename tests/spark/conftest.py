@@ -22,7 +22,8 @@ TESTS = Path(__file__).resolve().parent.parent
 def importable_by_workers() -> str:
     """Return a `PYTHONPATH` with which Spark's workers find the tests' own modules."""
     before = os.environ.get("PYTHONPATH")  # another release of a package, maybe
-    return os.pathsep.join([str(TESTS), str(TESTS / "spark"), *([before] if before else [])])
+    ours = [TESTS, TESTS / "spark", TESTS / "spark" / "site"]
+    return os.pathsep.join([*map(str, ours), *([before] if before else [])])
 
 
 def await_listeners(spark: SparkSession) -> None:
@@ -44,7 +45,13 @@ def catalog_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark(event_log: Path, catalog_root: Path) -> Iterator[SparkSession]:
+def fault_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the file that says what goes wrong with statements; see `spark.sql_faults`."""
+    return tmp_path_factory.mktemp("fault") / "fault"
+
+
+@pytest.fixture(scope="session")
+def spark(event_log: Path, catalog_root: Path, fault_file: Path) -> Iterator[SparkSession]:
     """Return the shared session: two cores, a failed task is tried four times in all."""
     catalogs: Catalogs = {
         "lake": {"root": str(catalog_root), "allowDrop": "true"},
@@ -59,6 +66,7 @@ def spark(event_log: Path, catalog_root: Path) -> Iterator[SparkSession]:
     }
     with pytest.MonkeyPatch.context() as patch:  # Spark keeps it for its workers
         patch.setenv("PYTHONPATH", importable_by_workers())
+        patch.setenv("HOLDFAST_TEST_FAULT", str(fault_file))
         name, cores = "holdfast tests", "local[2,4]"
         session = holdfast.spark.session(
             cores, name=name, config=config, ui=True, catalogs=catalogs

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import holdfast.spark
@@ -50,6 +51,12 @@ def connect(spark: SparkSession, uri: str) -> None:
     stream.trigger(availableNow=True).start(f"{uri}-copy").awaitTermination()
 
 
+def statement(spark: SparkSession, uri: str, text: str, number: str) -> None:
+    """Run a statement of SQL under a transaction id; the catalog `lake` is where the table is."""
+    del uri
+    holdfast.spark.run_sql(spark, text, txn=("job", int(number)))
+
+
 def main(job: str, master: str, uri: str, *more: str) -> None:
     if job == "connect":
         from pyspark.sql import SparkSession
@@ -65,8 +72,13 @@ def main(job: str, master: str, uri: str, *more: str) -> None:
             "spark.executor.extraJavaOptions": quick,
             **config,
         }
-        spark = holdfast.spark.session(master, config=config)
-        jobs: dict[str, Callable[..., None]] = {"append": append, "changes": changes}
+        catalogs = {"lake": str(Path(uri).parent)} if job == "statement" else {}
+        spark = holdfast.spark.session(master, config=config, catalogs=catalogs)
+        jobs: dict[str, Callable[..., None]] = {
+            "append": append,
+            "changes": changes,
+            "statement": statement,
+        }
         jobs[job](spark, uri, *more)
     spark.stop()
     print("done", flush=True)

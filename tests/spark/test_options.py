@@ -85,3 +85,9 @@ def test_the_reference_page_has_every_option() -> None:
     page = (ROOT / "docs/reference/spark-options.md").read_text()
     assert options_page() in page
     assert all(f"`{option.name}`" in page for option in OPTIONS)
+
+
+@pytest.mark.parametrize("path", ["s3a://lake/t.lance", "S3N://lake/t.lance", "s3://lake/t.lance"])
+def test_sparks_own_name_for_s3_is_s3(path: str) -> None:
+    assert parse({"path": path}, Use.READ).path == "s3://lake/t.lance"
+    assert parse({"path": "/tmp/s3a://x"}, Use.READ).path == "/tmp/s3a://x"

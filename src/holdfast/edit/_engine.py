@@ -52,7 +52,7 @@ from holdfast.errors import (
 )
 from holdfast.formats import Head, VersionFacts, version_name
 from holdfast.txn import TxnLike, parse_txn
-from holdfast.upkeep import merge_waiting
+from holdfast.upkeep import merge_waiting, merged_in
 
 TRIES = 5
 """How often a change begins anew when other writers change the same rows first."""
@@ -104,8 +104,18 @@ def apply_change(
     txn: TxnLike | None = None,
     tries: int = TRIES,
     over_log: bool = False,
+    upon: lance.LanceDataset | None = None,
 ) -> ChangeResult:
     """Compute a change and commit it, once per transaction id.
+
+    Args:
+        versions: of the table.
+        change: what to do.
+        txn: makes a repeat harmless.
+        tries: how often to begin.
+        over_log: change rows although others wait in the table's log.
+        upon: the one version that the change is computed on, if it cannot be computed anew:
+            nothing waited in the log beyond what this version holds. Then there is one try.
 
     Raises:
         RowConflictError: other writers changed the same rows first, `tries` times.
@@ -118,20 +128,27 @@ def apply_change(
     """
     if tries < 1:
         raise InvalidInputError("tries is at least 1", tries=tries)
-    return _Applied(versions, change, txn, over_log=over_log).run(tries)
+    return _Applied(versions, change, txn, over_log=over_log, upon=upon).run(tries)
 
 
 class _Applied:
     """One change on its way into the table."""
 
     def __init__(
-        self, versions: Versions, change: RowChange, txn: TxnLike | None, *, over_log: bool
+        self,
+        versions: Versions,
+        change: RowChange,
+        txn: TxnLike | None,
+        *,
+        over_log: bool,
+        upon: lance.LanceDataset | None,
     ) -> None:
         self._versions = versions
         self._change = change
         self._given = txn
         self._txn = None if txn is None else parse_txn(txn)
         self._over_log = over_log
+        self._upon = upon
         self._committer = Committer(versions)
         self._after: After | None = {}
         self._obstacle: Obstacle | None = None
@@ -147,9 +164,9 @@ class _Applied:
                 return self._result(int(first.version), None)
             ledger.check_room(first.config(), self._txn)
         self._merge_waiting()
-        for _ in range(tries):
+        for _ in range(tries if self._upon is None else 1):
             self._tries += 1
-            base = open_dataset(self._versions)
+            base = self._upon or open_dataset(self._versions)
             computed = self._change.compute(base)
             if computed.is_empty and self._txn is None:
                 return self._result(int(base.version), computed.counts)
@@ -160,7 +177,12 @@ class _Applied:
 
     def _merge_waiting(self) -> None:
         # What waits now counts; what is put from now on is concurrent, and may win.
-        self._after = {} if self._over_log else merge_waiting(self._versions)
+        if self._over_log:
+            self._after = {}
+        elif self._upon is None:
+            self._after = merge_waiting(self._versions)
+        else:
+            self._after = merged_in(self._versions, self._upon)
 
     def _commit(self, base: lance.LanceDataset, computed: Computed) -> Committed | None:
         """Make it the next version; None when it must be computed anew."""

@@ -21,6 +21,7 @@ from holdfast._lazy import load_names
 
 if TYPE_CHECKING:
     from holdfast.index._builds import BuildInfo, finished_tasks
+    from holdfast.index._by_lance import Kind
     from holdfast.index._indexes import Indexes
     from holdfast.index._progress import Progress, Stage, Watch, report
     from holdfast.index._results import IndexInfo, IndexResult
@@ -31,6 +32,7 @@ __all__ = [
     "IndexInfo",
     "IndexResult",
     "Indexes",
+    "Kind",
     "Progress",
     "Stage",
     "TaskDone",
@@ -43,6 +45,7 @@ __getattr__ = load_names(
     __name__,
     {
         "_builds": "BuildInfo finished_tasks",
+        "_by_lance": "Kind",
         "_indexes": "Indexes",
         "_progress": "Progress Stage Watch report",
         "_results": "IndexInfo IndexResult",

@@ -14,6 +14,7 @@ from holdfast.commits import Operation, Versions, opened
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.formats import BuildRecord, Part, index_id, read_mark
 from holdfast.index._builds import BuildInfo, describe, open_records, pack, start
+from holdfast.index._by_lance import SCALAR, VECTOR, create_by_lance
 from holdfast.index._commit import TableCommits, txn_of
 from holdfast.index._existing import Fate, fate_of
 from holdfast.index._files import BuildFiles
@@ -68,12 +69,21 @@ class Indexes:
         parameters: Mapping[str, Any],
     ) -> IndexResult:
         """Index a column: in tasks if `tasks` says how many, else at once by Lance itself."""
-        if kind != "fts":
-            raise InvalidInputError(
-                "kind is 'fts'; other indexes are made with table.dataset().create_index or "
-                "create_scalar_index",
-                kind=repr(kind),
+        if kind in {*SCALAR, *VECTOR}:
+            if tasks is not None or memory_mb is not None or watch is not None:
+                raise InvalidInputError("tasks, memory_mb and progress are for kind 'fts'")
+            return create_by_lance(
+                self._open,
+                column,
+                kind,
+                name=name,
+                replace=replace,
+                parameters=parameters,
+                clock=self._files.core.clock,
             )
+        if kind != "fts":
+            kinds = ", ".join(["fts", *SCALAR, *VECTOR])
+            raise InvalidInputError(f"kind is one of {kinds}", kind=repr(kind))
         begun = self._files.core.clock.elapsed()
         given = check_parameters(parameters)
         check_memory(memory_mb)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from holdfast.spark._read import BatchReader as BatchReader
     from holdfast.spark._read import schema_of as schema_of
     from holdfast.spark._session import activate, configure, session
+    from holdfast.spark._sql import run_sql
+    from holdfast.spark._sql_change import ChangeSource as ChangeSource
     from holdfast.spark._table import SparkTable, ViewResult, table
     from holdfast.spark._tasks import TaskSource as TaskSource
     from holdfast.spark._write import BatchWriter as BatchWriter
@@ -42,6 +44,7 @@ __all__ = [
     "activate",
     "configure",
     "ingest",
+    "run_sql",
     "session",
     "table",
 ]
@@ -62,6 +65,8 @@ __getattr__ = load_names(
         "_merge_source": "MergeSource",
         "_read": "BatchReader schema_of",
         "_session": "activate configure session",
+        "_sql": "run_sql",
+        "_sql_change": "ChangeSource",
         "_table": "SparkTable ViewResult table",
         "_tasks": "TaskSource",
         "_write": "BatchWriter StreamWriter",

@@ -9,6 +9,7 @@ Java turns it into the exception that Spark expects.
 | `load` | a table's facts: see `_facts` |
 | `create`, `plan_create` | where a new table is; `plan_create` only checks that it can be made |
 | `call` | what a verb of a table returned, for a procedure |
+| `merge_waiting` | merges what waits in the log, then as `load`, of that version |
 | `alter`, `delete`, `replace` | nothing: the version is decided when they return |
 | `drop` | nothing; refused unless the catalog has `allowDrop` |
 | `tables`, `namespaces` | the names directly below a namespace |
@@ -26,6 +27,7 @@ import lance
 import pyarrow as pa
 from pyarrow import types
 from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import to_arrow_type
 
 from holdfast.commits import Folders, drop_table, translated
 from holdfast.errors import (
@@ -39,8 +41,9 @@ from holdfast.errors import (
 from holdfast.formats import key_columns, quoted
 from holdfast.options import StorageOptions, suggestion
 from holdfast.spark._about import ABOUT, about_schema
+from holdfast.spark._evolve import Evolution, column_path, evolve, is_wider
 from holdfast.spark._fresh import fresh_record
-from holdfast.spark._options import STORAGE_PREFIX, Given, Use, parse
+from holdfast.spark._options import STORAGE_PREFIX, Given, Use, as_s3, parse
 from holdfast.spark._place import Place
 from holdfast.spark._read import version_of
 from holdfast.spark._types import spark_schema, table_schema
@@ -93,16 +96,20 @@ def _storage(options: Options) -> StorageOptions:
     return StorageOptions({k.removeprefix(prefix): v for k, v in pairs if k.startswith(prefix)})
 
 
+def _root(question: Question) -> str:
+    return as_s3(str(question["root"])).rstrip("/")
+
+
 def _folders(question: Question, options: Options) -> Folders:
-    return Folders(question["root"].rstrip("/"), _storage(options))
+    return Folders(_root(question), _storage(options))
 
 
 def _location(question: Question, options: Options, names: Sequence[str] | None = None) -> str:
     """Return where a table is; a name that is an address, as in lake.`s3://b/t`, is its own."""
     names = question["id"] if names is None else names
     if len(names) == 1 and (names[0].startswith("/") or "://" in names[0]):
-        return str(names[0])
-    return f"{question['root'].rstrip('/')}/{_folders(question, options).table(names)}"
+        return as_s3(str(names[0]))
+    return f"{_root(question)}/{_folders(question, options).table(names)}"
 
 
 def _given(location: str, options: Options, use: Use, **more: str) -> Given:
@@ -128,6 +135,15 @@ def _load(question: Question, options: Options) -> Mapping[str, Any]:
         if "version" in question or "timestamp" in question:
             raise
         raise _NoTableError(str(error)) from error
+
+
+def _merge_waiting(question: Question, options: Options) -> Mapping[str, Any]:
+    """Merge what waits in the table's log; return the facts of the version that holds it."""
+    del question
+    given = _given(_path(options), options, Use.READ, freshness="base")
+    with Place.of(given).opened() as table:
+        table.merge_log()
+        return _facts(table, given)
 
 
 def _moment(question: Question) -> dict[str, str]:
@@ -162,7 +178,8 @@ def _facts(table: Table, given: Given) -> Mapping[str, Any]:
     """Return what a scan needs to know of the version that is read.
 
     `exact` says that no row waits in a log or an SSTable, so that `rows` is the count; then `pin`
-    is the version that all of a statement reads. `columns` are those that conditions may name.
+    is the version that all of a statement reads. `columns` are those that conditions may name;
+    `key` are the columns of the key, which no statement changes.
     """
     record = fresh_record(table, given)
     fresh = record is not None and bool(record.shards)
@@ -179,8 +196,13 @@ def _facts(table: Table, given: Given) -> Mapping[str, Any]:
         "columns": {f.name: {"sql": quoted(f.name), "kind": kind} for f, kind in _named(dataset)},
         "widths": {field.name: _width(field.type) for field in dataset.schema},
         "properties": _properties(table, dataset),
+        "key": [name for name in key_columns(dataset.schema) if not _may_be_null(dataset, name)],
     }
     return facts if fresh else {**facts, "pin": str(version)}
+
+
+def _may_be_null(dataset: lance.LanceDataset, name: str) -> bool:
+    return bool(dataset.schema.field(name).nullable)
 
 
 def _named(dataset: lance.LanceDataset) -> list[tuple[pa.Field, str]]:
@@ -243,7 +265,11 @@ def _creation(question: Question, options: Options) -> tuple[Given, dict[str, st
             continue
         if key == "provider":
             if text.lower() != "holdfast":
-                raise InvalidInputError("this catalog makes tables USING holdfast", given=text)
+                raise InvalidInputError(
+                    "this catalog makes tables USING holdfast; with saveAsTable, say "
+                    '.format("holdfast")',
+                    given=text,
+                )
         elif key == "location":
             _check_place(text, _location(question, options))
         elif key not in _CREATION:
@@ -306,30 +332,27 @@ def _alter(question: Question, options: Options) -> Mapping[str, Any]:
     with Place.of(_given(_path(options), options, Use.READ)).opened() as table:
         for change in question["changes"]:
             with translated(table.uri):
-                _change(table.dataset(), change)
+                _change(table, change)
     return {}
 
 
-def _change(dataset: lance.LanceDataset, change: Mapping[str, Any]) -> None:
+def _change(table: Table, change: Mapping[str, Any]) -> None:
+    dataset = table.dataset()
     if "add" in change:
-        *above, name = change["add"]
-        if above:
-            raise UnsupportedError("ALTER TABLE adds columns of the table, not inside of one")
-        kind = spark._parse_datatype_json_string(change["type"])  # noqa: SLF001 - Spark's own way back
-        frame = spark.StructType([spark.StructField(name, kind)])
-        if any(name.lower() == there.lower() for there in dataset.schema.names):
-            raise InvalidInputError("the table has this column already", column=name)
-        dataset.add_columns(table_schema(frame, {}))
+        _add_column(table, dataset, change)
     elif "rename" in change:
-        renamed: Any = {"path": _column(change["rename"]), "name": change["to"]}  # Lance's shape
+        renamed: Any = {
+            "path": column_path(change["rename"]),
+            "name": change["to"],
+        }  # Lance's shape
         dataset.alter_columns(renamed)
     elif "drop" in change:
         if change["if_exists"] and change["drop"][0] not in dataset.schema.names:
             return
         _refuse_key(dataset, change["drop"])
-        dataset.drop_columns([_column(change["drop"])])
+        dataset.drop_columns([column_path(change["drop"])])
     elif "retype" in change:
-        raise UnsupportedError("ALTER TABLE does not change a column's type: add a new column")
+        _widen_column(table, dataset, change)
     else:
         _set_property(dataset, change)
 
@@ -339,8 +362,45 @@ def _refuse_key(dataset: lance.LanceDataset, names: Sequence[str]) -> None:
         raise InvalidInputError("a column of the primary key stays", column=names[0])
 
 
-def _column(names: Sequence[str]) -> str:
-    return ".".join(quoted(name) if not name.isidentifier() else name for name in names)
+def _add_column(table: Table, dataset: lance.LanceDataset, change: Mapping[str, Any]) -> None:
+    """Add a column, or a part of a struct."""
+    *above, name = change["add"]
+    siblings = list(dataset.schema)
+    for one in above:
+        stored = next((field for field in siblings if field.name == one), None)
+        if stored is None or not types.is_struct(stored.type):
+            raise InvalidInputError(
+                "a new part is for a struct of the table", column=".".join(above)
+            )
+        siblings = [stored.type.field(at) for at in range(stored.type.num_fields)]
+    if any(name.lower() == field.name.lower() for field in siblings):
+        raise InvalidInputError("the table has this column already", column=".".join(change["add"]))
+    (new,) = table_schema(spark.StructType([spark.StructField(name, _type_of(change))]), {})
+    for one in reversed(above):
+        new = pa.field(one, pa.struct([new]))
+    evolve(table, dataset, Evolution(new=[new], wider=[]))
+
+
+def _widen_column(table: Table, dataset: lance.LanceDataset, change: Mapping[str, Any]) -> None:
+    """Let a number become wider; nothing else can be done with a type."""
+    first, *inside = change["retype"]
+    stored = dataset.schema.field(first)
+    for one in inside:
+        stored = stored.type.field(one) if types.is_struct(stored.type) else stored
+    wanted = _type_of(change)
+    if stored.name != change["retype"][-1] or not is_wider(stored, wanted):
+        raise UnsupportedError(
+            "a column's type only becomes wider: tinyint, smallint, int, bigint; float, double. "
+            "Add a new column",
+            column=".".join(change["retype"]),
+            type=str(stored.type),
+        )
+    wider = {"path": column_path(change["retype"]), "data_type": to_arrow_type(wanted)}
+    evolve(table, dataset, Evolution(new=[], wider=[wider]))
+
+
+def _type_of(change: Mapping[str, Any]) -> spark.DataType:
+    return spark._parse_datatype_json_string(change["type"])  # noqa: SLF001 - Spark's own way back
 
 
 def _set_property(dataset: lance.LanceDataset, change: Mapping[str, Any]) -> None:
@@ -371,8 +431,13 @@ def _replace(question: Question, options: Options) -> Mapping[str, Any]:
 def _delete(question: Question, options: Options) -> Mapping[str, Any]:
     """Delete rows by a condition; what waits in the table's log is merged first."""
     with Place.of(_given(_path(options), options, Use.READ)).opened() as table:
-        table.delete(question["where"])
+        table.delete(question["where"], txn=_txn(question))
     return {}
+
+
+def _txn(question: Question) -> tuple[str, int] | None:
+    app = question.get("txnAppId")
+    return None if app is None else (app, int(question["txnVersion"]))
 
 
 def _path(options: Options) -> str:
@@ -431,7 +496,7 @@ def _compact(table: Table, given: dict[str, Any]) -> object:  # Any: JSON, as fo
 def _create_index(table: Table, given: dict[str, Any]) -> object:
     if "column" not in given:
         raise InvalidInputError("create_index names a column")
-    return asdict(table.create_index(given["column"]))
+    return asdict(table.create_index(given["column"], given.get("kind", "fts")))
 
 
 _PROCEDURES: Mapping[str, Callable[[Table, dict[str, Any]], object]] = {
@@ -457,6 +522,7 @@ _VERBS: Mapping[str, Callable[[Question, Options], Mapping[str, Any]]] = {
     "drop": _drop,
     "drop_namespace": _drop_namespace,
     "load": _load,
+    "merge_waiting": _merge_waiting,
     "namespaces": _namespaces,
     "plan_create": _plan_create,
     "replace": _replace,

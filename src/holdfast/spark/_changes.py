@@ -8,6 +8,7 @@ asks for the initial offset anew when it repeats the first batch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -44,6 +45,7 @@ from holdfast.errors import InvalidInputError
 from holdfast.options import resolve
 from holdfast.spark._options import Given, Use, parse
 from holdfast.spark._place import Place
+from holdfast.spark._read import refusals
 from holdfast.spark._types import batches_for_spark, check_readable
 from holdfast.storage import open_store
 
@@ -231,14 +233,11 @@ class ChangeBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Find out what lies between start and end, and share it out."""
-        followed = _Followed(self._place, self._given)
-        try:
+        with refusals(), closing(_Followed(self._place, self._given)) as followed:
             start = followed.start()
             target = find_end(followed.history, start, self._given.get("endingVersion"))
             plan = plan_changes(followed.history, start, target)
             return share_out(plan.steps, followed.columns(self._schema))
-        finally:
-            followed.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the change rows of one task."""

@@ -177,7 +177,7 @@ class _ChangeWriter(DataSourceArrowWriter):
             from holdfast.spark._stage import Stage  # noqa: PLC0415 - loads Arrow
 
             return _Message(json.dumps(asdict(Stage(self._work).write(iterator))))
-        return _Message(json.dumps(asdict(_Changes(self._work).write(iterator))))
+        return _Message(json.dumps(asdict(ChangedRows(self._work).write(iterator))))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Leave what the tasks have written for the caller, who alone commits."""
@@ -191,7 +191,7 @@ class _ChangeWriter(DataSourceArrowWriter):
         """Delete nothing: unused files are taken by `vacuum`, in time."""
 
 
-class _Changes:
+class ChangedRows:
     """Writes the changes of one task."""
 
     def __init__(self, work: Work) -> None:
@@ -227,7 +227,6 @@ class _Changes:
     def _rows(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the rows to write; keep in mind those to delete."""
         from holdfast.formats import Content  # noqa: PLC0415
-        from holdfast.spark._types import batch_for_table  # noqa: PLC0415
 
         content = Content(self._table.schema)
         for batch in batches:
@@ -239,10 +238,16 @@ class _Changes:
             if not writing.num_rows:
                 continue
             try:
-                yield content.check(batch_for_table(writing, self._table.schema))
+                yield content.check(self._fitted(writing))
             except HoldfastError as error:
                 self._done.error = error_answer(error)
                 raise
+
+    def _fitted(self, batch: Any) -> Any:  # noqa: ANN401 - Arrow's batch
+        """Return rows in the table's types."""
+        from holdfast.spark._types import batch_for_table  # noqa: PLC0415
+
+        return batch_for_table(batch, self._table.schema)
 
     def _check(self, batch: Any) -> None:  # noqa: ANN401 - Arrow's batch
         import pyarrow.compute as pc  # noqa: PLC0415

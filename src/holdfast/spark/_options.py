@@ -240,7 +240,8 @@ OPTIONS: tuple[Option, ...] = (
         name="mergeSchema",
         use=_WRITES,
         parse=_flag,
-        help="`true` adds columns that the table lacks; rows that are there have null in them.",
+        help="`true` adds columns, and parts of structs, that the table lacks; rows that are there "
+        "have null in them. A number becomes wider: `int` to `bigint`, `float` to `double`.",
     ),
     Option(
         name="overwriteSchema",
@@ -384,7 +385,13 @@ def _path_of(options: Mapping[str, str]) -> str:
             "no table is named: give its address to load(...), save(...) or start(...). A table "
             "of Spark's catalog does not keep it; use a temporary view"
         )
-    return lowered["path"].strip()
+    return as_s3(lowered["path"].strip())
+
+
+def as_s3(address: str) -> str:
+    """Return an address as other tools write it: Spark's own `s3a://` is `s3://`."""
+    scheme, colon, rest = address.partition("://")
+    return f"s3://{rest}" if colon and scheme.lower() in {"s3a", "s3n"} else address
 
 
 def _known(key: str, use: Use) -> Option:

@@ -15,7 +15,6 @@ import lance
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from holdfast.commits import translated
 from holdfast.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -24,6 +23,7 @@ from holdfast.errors import (
     NotFoundError,
 )
 from holdfast.formats import DATA_FOLDER, key_columns
+from holdfast.spark._evolve import evolve, plan_evolution
 from holdfast.spark._options import Given
 from holdfast.spark._place import Place
 from holdfast.spark._types import check_writable, table_schema
@@ -198,29 +198,15 @@ def _check_sizes(columns: pa.Schema, given: Given) -> None:
 
 
 def _widened(table: Table, frame: StructType, given: Given) -> lance.LanceDataset:
-    """Return the newest version once it has all columns of the frame."""
+    """Return the newest version once its columns hold those of the frame."""
     for left in reversed(range(_TRIES)):
         dataset = table.dataset()
-        missing = [field for field in frame.fields if field.name not in dataset.schema.names]
-        if not missing:
+        evolution = plan_evolution(frame, dataset.schema, given.sizes)
+        if not evolution:
             return dataset
-        names = {field.name.lower() for field in missing}
-        sizes = {name: size for name, size in given.sizes.items() if name in names}
-        _refuse_other_case(names, dataset.schema)
         try:
-            with translated(table.uri):
-                dataset.add_columns(table_schema(StructType(missing), sizes))
+            evolve(table, dataset, evolution)
         except ConflictError:
             if not left:
                 raise
     return table.dataset()
-
-
-def _refuse_other_case(names: set[str], schema: pa.Schema) -> None:
-    """Spark takes `Id` and `id` for one name, and could not read a table with both."""
-    same = [name for name in schema.names if name.lower() in names]
-    if same:
-        raise InvalidInputError(
-            "a new column differs from one of the table's only by capital letters: rename it",
-            column=same[0],
-        )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from holdfast.changes import change_schema
 from holdfast.commits import translated
-from holdfast.errors import InvalidInputError, NotFoundError
+from holdfast.errors import InvalidInputError, NotFoundError, UnsupportedError
 from holdfast.options import suggestion
 from holdfast.spark._fresh import FreshPart, fresh_record, parts_of, read_fresh
 from holdfast.spark._options import Given, Use, parse
@@ -31,6 +31,9 @@ from holdfast.spark._types import batches_for_spark, check_readable, spark_schem
 
 if TYPE_CHECKING:
     from holdfast.table import Table
+
+ADDRESSES = {"_rowaddr", "_rowid"}
+"""Columns that no table lists and every one has: Lance's address of a row, and its id."""
 
 _PARTITION_BYTES = 64 * 2**20
 _BATCH_ROWS = 16 * 1024
@@ -123,6 +126,19 @@ def _tagged(table: Table, tag: str) -> int:
     return int(tags[tag]["version"])
 
 
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Let Spark hear of what is not supported: it takes a NotImplementedError for "no rows".
+
+    Raises:
+        InvalidInputError: instead.
+    """
+    try:
+        yield
+    except NotImplementedError as error:
+        raise InvalidInputError(str(error)) from error
+
+
 class BatchReader(DataSourceReader):
     """Plans a read on the driver and does it in the tasks."""
 
@@ -135,12 +151,15 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Pin the version and share its fragments out."""
-        with self._place.opened() as table:
+        with refusals(), self._place.opened() as table:
             record = fresh_record(table, self._given)
             version = version_of(table, self._given) if record is None else record.base_version
             dataset = table.dataset(version)
-            check_readable(self._schema, with_score(dataset.schema, self._given))
+            columns = with_addresses(with_score(dataset.schema, self._given))
+            check_readable(self._schema, columns)
             self._check_filter(dataset)
+            if record is not None and record.shards:
+                self._refuse_addresses(dataset)
             if is_search(self._given):
                 return [SearchPart(version, record if record and record.shards else None)]
             pieces = [
@@ -165,10 +184,26 @@ class BatchReader(DataSourceReader):
             self._place, partition, self._schema, self._given.get("filter"), self._limit
         )
 
+    def _refuse_addresses(self, dataset: Any) -> None:  # noqa: ANN401 - untyped pylance
+        asked = ADDRESSES & (set(self._schema.fieldNames()) - set(dataset.schema.names))
+        if asked:
+            raise UnsupportedError(
+                "rows wait in the table's log, and have no address yet: merge them first, or read "
+                "with freshness=base",
+                columns=", ".join(sorted(asked)),
+            )
+
     def _check_filter(self, dataset: Any) -> None:  # noqa: ANN401 - untyped pylance
         if self._given.get("filter") is not None:
             with translated(self._place.uri):
                 dataset.scanner(filter=self._given.get("filter"), limit=0).to_table()
+
+
+def with_addresses(schema: pa.Schema) -> pa.Schema:
+    """Return the columns that a load may name: those of the table, and where rows are."""
+    for name in sorted(ADDRESSES - set(schema.names)):
+        schema = schema.append(pa.field(name, pa.int64(), nullable=False))
+    return schema
 
 
 def _bytes_of(fragment: Any) -> int:  # noqa: ANN401 - untyped pylance
@@ -229,11 +264,14 @@ def read_part(
     for (version, start, rows), group in itertools.groupby(pieces, key=_together):
         dataset = place.plain(version)
         there = set(dataset.schema.names)
+        asked = ADDRESSES & (set(schema.fieldNames()) - there)
         fragments: list[Any] = [dataset.get_fragment(piece.fragment) for piece in group]
         most = limit if rows is None else rows if limit is None else min(rows, limit)
         with translated(place.uri):
             scanner = dataset.scanner(
                 columns=[name for name in schema.fieldNames() if name in there],
+                with_row_id="_rowid" in asked,
+                with_row_address="_rowaddr" in asked,
                 filter=condition,
                 fragments=fragments,
                 batch_size=_BATCH_ROWS,

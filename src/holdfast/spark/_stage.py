@@ -83,10 +83,7 @@ class Stage:
                 raise problems[0] from None
             raise
         done.new = [json.dumps(part.to_json()) for part in fragments]
-        path = temporary_path(RandomIds().token())
-        store = open_store(self._work.uri, StorageOptions(self._work.options))
-        store.put(path, _bytes(self._keys))
-        return {"keys": path}
+        return _put_keys(self._work, self._keys)
 
     def _checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches whose columns of the table have its types."""
@@ -151,6 +148,19 @@ def collect(parts: Sequence[Written], store: ObjectStore, version: int) -> Stage
         keys=pa.concat_tables(keys) if keys else None,
         too_many=any("too_many" in one for one in told),
     )
+
+
+def keep_keys(work: Work, keys: Sequence[pa.RecordBatch]) -> dict[str, str]:
+    """Return keys for the answer of a task; many are put into an object of their own."""
+    if sum(batch.nbytes for batch in keys) <= FEW_BYTES:
+        return {"rows": _text(keys)}
+    return _put_keys(work, keys)
+
+
+def _put_keys(work: Work, keys: Sequence[pa.RecordBatch]) -> dict[str, str]:
+    path = temporary_path(RandomIds().token())
+    open_store(work.uri, StorageOptions(work.options)).put(path, _bytes(keys))
+    return {"keys": path}
 
 
 def _text(batches: Sequence[pa.RecordBatch]) -> str:

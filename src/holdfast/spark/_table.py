@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 from lance.query import FullTextQuery
 from pyspark.sql import functions as f
@@ -25,7 +25,7 @@ from holdfast.commits import CommitResult, VersionInfo
 from holdfast.edit import ChangeResult, Clause
 from holdfast.errors import InvalidInputError
 from holdfast.formats import temporary_path
-from holdfast.index import IndexResult, Watch
+from holdfast.index import IndexResult, Kind, Watch
 from holdfast.options import StorageOptions
 from holdfast.read import Freshness, K, Keys, Vector, check_limit
 from holdfast.spark._answers import frame_of
@@ -45,6 +45,7 @@ from holdfast.spark._merge import (
 )
 from holdfast.spark._merge_replace import FrameReplace
 from holdfast.spark._merge_source import ADDRESS, COPIES, WRITES, Work
+from holdfast.spark._options import as_s3
 from holdfast.spark._progress import Progress, Session, described, is_connect
 from holdfast.spark._types import check_writable
 from holdfast.table import Table, open_table
@@ -76,7 +77,8 @@ class SparkTable:
         self._spark = spark
         self._options = StorageOptions(storage_options)
         self._commit_store = commit_store
-        self._table = open_table(uri, self._options, commit_store=commit_store)
+        address = as_s3(uri) if isinstance(uri, str) else uri
+        self._table = open_table(address, self._options, commit_store=commit_store)
 
     def __repr__(self) -> str:
         return f"SparkTable({self._table.uri})"
@@ -503,7 +505,7 @@ class SparkTable:
     def create_index(
         self,
         column: str,
-        kind: Literal["fts"] = "fts",
+        kind: Kind = "fts",
         *,
         name: str | None = None,
         replace: bool = False,
@@ -512,25 +514,29 @@ class SparkTable:
         progress: Watch | None = None,
         **parameters: Any,  # noqa: ANN401 - Lance's own names, checked
     ) -> IndexResult:
-        """Index a text column for search, built by Spark; see `Table.create_index`.
+        """Index a column; full text is built by Spark. See `Table.create_index`.
 
         Safe to repeat: tasks that had finished are not built again, whatever was killed.
 
         Args:
-            column: a column of text, or of lists of text.
-            kind: full text.
+            column: the column.
+            kind: `fts` for text (the default), or one that Lance builds where the caller is: see
+                `Table.create_index`.
             name: the index's name; `COLUMN_idx` by default.
             replace: let it take the place of an index with other parameters.
             memory_mb: what a task may build with, in MiB; Lance chooses by default.
             tasks: how many; as many as Spark runs at the same time.
             progress: is called as stages get on.
-            parameters: how text becomes words, by Lance's names.
+            parameters: Lance's own.
 
         Raises:
             HoldfastError: as for `Table.create_index`, or Spark's job failed; call it again.
         """
         if kind != "fts":
-            raise InvalidInputError("kind is 'fts'", kind=repr(kind))
+            return self._table.create_index(
+                column, kind, name=name, replace=replace, memory_mb=memory_mb, tasks=tasks,
+                progress=progress, **parameters,
+            )  # fmt: skip
         return self._builds().create(
             column,
             name=name,

@@ -106,6 +106,15 @@ def chosen(schema: pa.Schema, columns: Sequence[str] | None) -> list[pa.Field]:
     return [schema.field(name) for name in (schema.names if columns is None else columns)]
 
 
+def spark_type(field: pa.Field) -> spark.DataType:
+    """Return what a column of a table is to Spark.
+
+    Raises:
+        InvalidInputError: it has a type that Spark has not.
+    """
+    return _spark_field(field).dataType
+
+
 def _spark_field(field: pa.Field) -> spark.StructField:
     if _BLOB & set(field.metadata or {}):
         raise _unreadable(field.name, "a blob")
@@ -311,9 +320,7 @@ def check_writable(frame: spark.StructType, table: pa.Schema) -> pa.Schema:
                 problems.append(f"missing column {stored.name!r}, which may not be null")
             continue
         there = _spark_field(stored)
-        if not _same(field.dataType, there.dataType) and not _widens(
-            field.dataType, there.dataType
-        ):
+        if not _same(field.dataType, there.dataType) and not widens(field.dataType, there.dataType):
             problems.append(
                 f"column {stored.name!r} is {field.dataType.simpleString()}, the table has "
                 f"{there.dataType.simpleString()}: cast it"
@@ -358,7 +365,7 @@ def _same(one: spark.DataType, other: spark.DataType) -> bool:
     return bool(one == other)
 
 
-def _widens(given: spark.DataType, wanted: spark.DataType) -> bool:
+def widens(given: spark.DataType, wanted: spark.DataType) -> bool:
     """Tell whether every value of one number type has its place in another."""
     if isinstance(given, spark.NullType):
         return True

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from holdfast.upkeep._vacuum import vacuum_table as vacuum_table
     from holdfast.upkeep._waiting import merge_log as merge_log
     from holdfast.upkeep._waiting import merge_waiting as merge_waiting
+    from holdfast.upkeep._waiting import merged_in as merged_in
 
 # What is not in this list is for the packages above, not for users.
 __all__ = [
@@ -123,6 +124,6 @@ __getattr__ = load_names(
         "_sstable_exam": "SstableDamage SstableWound",
         "_status": "Alert AlertKind IndexStatus ShardStatus Status Want read_full_status",
         "_vacuum": "GRACE Leftover LeftoverKind VacuumResult vacuum vacuum_table",
-        "_waiting": "merge_log merge_waiting",
+        "_waiting": "merge_log merge_waiting merged_in",
     },
 )

@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
+import lance
+
 from holdfast.commits import After, Versions, open_dataset, register_keeper
 from holdfast.errors import ConflictError, LogWaitsError, SealedError
 from holdfast.formats import key_columns
@@ -167,6 +169,18 @@ def merge_waiting(versions: Versions) -> After | None:
     if read_entry_at(versions.core, dataset) is None:
         return None
     return merge_all(_TableShards(versions)) if key_columns(dataset.schema) else {}
+
+
+def merged_in(versions: Versions, dataset: lance.LanceDataset) -> After | None:
+    """Return how far the log is merged in a version, as `merge_waiting` does; merges nothing.
+
+    Raises:
+        LogLostError: the version has shards, but their entry is lost.
+        NotFoundError: the version is gone.
+    """
+    if read_entry_at(versions.core, dataset) is None:
+        return None
+    return read_merged(versions.core, dataset) if key_columns(dataset.schema) else {}
 
 
 def merge_log(versions: Versions) -> CompactLsmResult:

@@ -18,9 +18,9 @@ import org.apache.spark.unsafe.types.UTF8String;
  * Spark's conditions in Lance's SQL, where that is safe.
  *
  * <p>A condition that is pushed down may keep rows that Spark then drops; it must never drop a
- * row that Spark keeps. One that is exact keeps just the same rows. Lance orders floats by
- * their bits: it tells -0.0 from 0.0, and puts a NaN with a sign below all numbers. Spark does
- * neither. So zeros, NaN and lower bounds of floats are not translated.
+ * row that Spark keeps. One that is exact keeps just the same rows. Lance puts a
+ * NaN with a sign below all numbers, Spark above. So NaN and lower bounds of floats are not
+ * translated.
  */
 final class Filters {
   private static final DateTimeFormatter TIME = DateTimeFormatter.ofPattern("uuuu-MM-dd HH:mm:ss.SSSSSS");
@@ -221,7 +221,7 @@ final class Filters {
   }
 
   private static String number(double value) {
-    if (value == 0.0 || Double.isNaN(value) || Double.isInfinite(value)) {
+    if (Double.isNaN(value) || Double.isInfinite(value)) {
       return null;
     }
     return String.format(Locale.ROOT, "%s", value); // the shortest text that reads back as it was

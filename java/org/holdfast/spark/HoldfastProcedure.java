@@ -30,7 +30,7 @@ final class HoldfastProcedure implements UnboundProcedure, BoundProcedure {
   private static final Map<String, List<String>> VERBS =
       Map.of(
           "compact", List.of("target_rows:long"),
-          "create_index", List.of("column:string"),
+          "create_index", List.of("column:string", "kind:string"),
           "maintain", List.of("confirm:boolean"),
           "merge_log", List.of(),
           "restore", List.of("version:long", "txn:string"),

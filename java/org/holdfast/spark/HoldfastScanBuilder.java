@@ -40,7 +40,11 @@ final class HoldfastScanBuilder
   @Override
   public void pruneColumns(StructType required) {
     StructType all = table.schema();
-    columns = new StructType(Arrays.stream(required.fieldNames()).map(all::apply).toArray(StructField[]::new));
+    columns =
+        new StructType(
+            Arrays.stream(required.fieldNames())
+                .map(name -> all.getFieldIndex(name).isEmpty() ? RowAddress.field(name) : all.apply(name))
+                .toArray(StructField[]::new));
   }
 
   /** Leaves every condition to Spark, too: what is pushed only saves reading. */
@@ -96,15 +100,19 @@ final class HoldfastScanBuilder
         && Arrays.stream(aggregation.aggregateExpressions()).allMatch(one -> one instanceof CountStar);
   }
 
+  /** Returns what was pushed, in Lance's SQL; empty if nothing was. */
+  String condition() {
+    Filters filters = new Filters(table.facts.path("columns"));
+    return Arrays.stream(pushed).map(one -> "(" + filters.translate(one).text() + ")").collect(Collectors.joining(" AND "));
+  }
+
   @Override
   public Scan build() {
     if (counts != null) {
       return new CountScan(counts, table.facts.get("rows").asLong());
     }
     Map<String, String> all = new HashMap<>(options);
-    Filters filters = new Filters(table.facts.path("columns"));
-    String condition =
-        Arrays.stream(pushed).map(one -> "(" + filters.translate(one).text() + ")").collect(Collectors.joining(" AND "));
+    String condition = condition();
     String given = options.entrySet().stream()
         .filter(one -> one.getKey().equalsIgnoreCase("filter")).map(Map.Entry::getValue).findFirst().orElse("");
     if (!condition.isEmpty()) {

@@ -8,13 +8,18 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Set;
 import java.util.stream.Collectors;
+import org.apache.spark.sql.connector.catalog.MetadataColumn;
 import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
+import org.apache.spark.sql.connector.catalog.SupportsMetadataColumns;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.SupportsRowLevelOperations;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.RowLevelOperationBuilder;
+import org.apache.spark.sql.connector.write.RowLevelOperationInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
@@ -26,7 +31,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * <p>All that one statement reads of it is of this version. A table whose log holds rows is read
  * as fresh as its options ask for instead.
  */
-class HoldfastTable implements SupportsRead, SupportsWrite, SupportsDeleteV2 {
+class HoldfastTable
+    implements SupportsRead, SupportsWrite, SupportsDeleteV2, SupportsRowLevelOperations, SupportsMetadataColumns {
   protected final String name;
   protected final Map<String, String> options; // address, storage options, commit store
   final JsonNode facts; // what Holdfast said of the table: see _catalog.py
@@ -77,6 +83,7 @@ class HoldfastTable implements SupportsRead, SupportsWrite, SupportsDeleteV2 {
         TableCapability.MICRO_BATCH_READ,
         TableCapability.BATCH_WRITE,
         TableCapability.STREAMING_WRITE,
+        TableCapability.OVERWRITE_BY_FILTER,
         TableCapability.TRUNCATE);
   }
 
@@ -97,12 +104,47 @@ class HoldfastTable implements SupportsRead, SupportsWrite, SupportsDeleteV2 {
 
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-    return pythonWriter(info, Map.of());
+    return new WriteInto(this, info);
+  }
+
+  /** Tells whether this is the same table as another one, at whatever version. */
+  final boolean isAt(HoldfastTable other) {
+    return options.get("path").equals(other.options.get("path"));
+  }
+
+  @Override
+  public MetadataColumn[] metadataColumns() {
+    return isReadOnly() ? new MetadataColumn[0] : RowAddress.columns();
+  }
+
+  /** Pins the statement to this version, or, where rows wait in a log, to the one that has them. */
+  @Override
+  public RowLevelOperationBuilder newRowLevelOperationBuilder(RowLevelOperationInfo info) {
+    if (isReadOnly()) {
+      throw new UnsupportedOperationException(name + " is read only");
+    }
+    HoldfastTable pinned = pinned();
+    return () -> new RowChange(pinned, info.command());
+  }
+
+  /** Returns the table at one version: this, or, where rows wait in a log, the one that has them. */
+  final HoldfastTable pinned() {
+    HoldfastTable pinned = facts.has("pin") ? this : new HoldfastTable(name, Python.ask("merge_waiting", Map.of(), options), options);
+    if (!pinned.schema().equals(schema())) {
+      throw new IllegalStateException("the columns of " + name + " have changed: run the statement again");
+    }
+    return pinned;
   }
 
   /** Returns Python's writer, which gets the table's options besides the statement's. */
   protected WriteBuilder pythonWriter(LogicalWriteInfo info, Map<String, String> more) {
+    return pythonWriter(info, info.schema(), more);
+  }
+
+  /** Likewise, for rows with other columns than the statement's. */
+  final WriteBuilder pythonWriter(LogicalWriteInfo info, StructType rows, Map<String, String> more) {
     Map<String, String> all = new HashMap<>(options);
+    all.putAll(Txn.options());
     all.putAll(more);
     all.putAll(info.options().asCaseSensitiveMap());
     CaseInsensitiveStringMap map = new CaseInsensitiveStringMap(all);
@@ -120,10 +162,10 @@ class HoldfastTable implements SupportsRead, SupportsWrite, SupportsDeleteV2 {
 
           @Override
           public StructType schema() {
-            return info.schema();
+            return rows;
           }
         };
-    return ((SupportsWrite) Python.table(info.schema(), all)).newWriteBuilder(complete);
+    return ((SupportsWrite) Python.table(rows, all)).newWriteBuilder(complete);
   }
 
   @Override
@@ -133,11 +175,13 @@ class HoldfastTable implements SupportsRead, SupportsWrite, SupportsDeleteV2 {
 
   @Override
   public void deleteWhere(Predicate[] predicates) {
-    Python.ask("delete", Map.of("where", condition(predicates)), options);
+    Map<String, Object> arguments = new HashMap<>(Txn.options());
+    arguments.put("where", condition(predicates));
+    Python.ask("delete", arguments, options);
   }
 
   /** Returns the condition if all of it is exact, else null. */
-  private String condition(Predicate[] predicates) {
+  final String condition(Predicate[] predicates) {
     Filters filters = new Filters(facts.path("columns"));
     if (Arrays.stream(predicates).anyMatch(one -> one.name().equals("ALWAYS_TRUE"))) {
       return predicates.length == 1 ? "true" : null;
