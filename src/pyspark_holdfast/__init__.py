@@ -27,6 +27,7 @@ _INSIDE = {
     "secretWork": "holdfast.spark._merge_source:MergeSource",
     "secretInputs": "holdfast.spark._tasks:TaskSource",
     "secretIngest": "holdfast.spark._ingest_source:IngestSource",
+    "secretSink": "holdfast.spark._sink:SinkSource",
     "secretAbout": "holdfast.spark._about:AboutSource",
 }
 
@@ -64,6 +65,9 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Return what follows a table."""
+        inside = self._inside()
+        if inside is not None:
+            return inside.streamReader(schema)
         if self._reads_changes():
             from holdfast.spark._changes import ChangeStreamReader  # noqa: PLC0415 - light until used
 
