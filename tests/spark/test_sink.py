@@ -17,7 +17,7 @@ from spark.test_ingest import Stream, entries, ids_of, keyed, plain, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = [pytest.mark.requirement("S4")]
 

@@ -26,6 +26,7 @@ from holdfast.formats._entry import MAX_ENTRY_BYTES
 from holdfast.options import StorageOptions
 from holdfast.spark._ingest_frame import Frame, Route, plan_route
 from holdfast.spark._ingest_run import Run
+from holdfast.spark._ingest_twice import WrittenBatches
 from holdfast.spark._ingest_upkeep import Upkeep, interval_of
 from holdfast.spark._ingest_work import MOST_PARTS, WORK, Target, Work, Written, encode_columns
 from holdfast.spark._progress import Session, described, is_connect
@@ -130,57 +131,16 @@ class Planned:
     Attributes:
         attempt: which run of the query.
         batch: which batch.
-        route: how its rows get to their shards; None if all shards have the batch.
-        work: what its tasks are told; None with `route`.
+        job: how its rows get to their shards, and what its tasks are told; None if all shards
+            have the batch.
     """
 
     attempt: str
     batch: int
-    route: Route | None = None
-    work: Work | None = None
+    job: tuple[Route, Work] | None = None
 
 
-class _WrittenBatches:
-    """Which sink of this process wrote the newest batch of a run to a table.
-
-    Two sinks in one run share the batch's identity: the second would take the rows of the first
-    for its own, and leave its own out.
-    """
-
-    _MOST = 1000
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards `_newest`
-        self._newest: dict[tuple[str, str], tuple[_State, int]] = {}
-
-    def check(self, table_id: str, attempt: str, sink: _State, batch: int) -> None:
-        """Refuse a batch that another sink of the same run has written to the same table.
-
-        Raises:
-            InvalidInputError: it has.
-        """
-        with self._lock:
-            before = self._newest.get((table_id, attempt)) if attempt else None
-        if before is not None and before[0] is not sink and batch <= before[1]:
-            raise InvalidInputError(
-                "another ingest of this query has written this batch to the same table; both "
-                "share the batch's number, so the rows of this one would be taken for written. "
-                "Union the frames and write them with one ingest",
-                batch=batch,
-            )
-
-    def note(self, table_id: str, attempt: str, sink: _State, batch: int) -> None:
-        """Take note of a batch that is written."""
-        if not attempt:  # outside a streaming query nobody says which calls are one run
-            return
-        with self._lock:
-            self._newest.pop((table_id, attempt), None)
-            self._newest[table_id, attempt] = (sink, batch)
-            while len(self._newest) > self._MOST:
-                del self._newest[next(iter(self._newest))]
-
-
-_WRITTEN = _WrittenBatches()
+_WRITTEN = WrittenBatches()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,8 +172,8 @@ class Ingest:
         with tempfile.TemporaryDirectory(prefix="holdfast-") as folder, self.guard(query):
             answer = Path(folder) / "answer.json"
             planned = self.plan(query, attempt, df.schema, int(batch_id), answer)
-            if planned.route is not None:
-                self._write(df, planned.route, planned.work)
+            if planned.job is not None:
+                self._write(df, *planned.job)
             self.finish(query, planned)
 
     @contextmanager
@@ -253,7 +213,7 @@ class Ingest:
             wanted=list(targets),
         )
         work = self._work(run, batch, targets, answer)
-        return Planned(attempt=attempt, batch=batch, route=route, work=work)
+        return Planned(attempt=attempt, batch=batch, job=(route, work))
 
     def finish(self, query: str, planned: Planned) -> None:
         """Take what the tasks of a batch have written, and let upkeep begin if it is time.
@@ -262,8 +222,8 @@ class Ingest:
             HoldfastError: a task's, or that of the last round of upkeep.
         """
         run, upkeep = self._run(query, planned.attempt)
-        if planned.route is not None:
-            run.done(planned.batch, self.parts, _taken(Path(planned.work.answer)))
+        if planned.job is not None:
+            run.done(planned.batch, self.parts, _taken(Path(planned.job[1].answer)))
         _WRITTEN.note(run.table_id, planned.attempt, self._state, planned.batch)
         if upkeep is not None:
             upkeep.tick()

@@ -1,4 +1,4 @@
-"""The driver's Python side of the sink form: `writeStream.format("holdfast").option("into", "log")`.
+"""The driver's Python side of the sink form, `writeStream` with `.option("into", "log")`.
 
 The sink itself is Java (`LogSink`): Spark tells a Python sink neither its batch nor its run, and
 lets it divide no rows. What it does with a batch is what `ingest` does, told by this process:
@@ -134,15 +134,15 @@ class SinkDriver(DataSourceStreamReader):
         with sink.guard(query):
             planned = sink.plan(query, question["run"], schema, int(question["batch"]), answer)
         self._planned = (query, planned)
-        if planned.route is None or planned.work is None:
+        if planned.job is None:
             return {}
-        route = planned.route
+        route, work = planned.job
         return {
             "select": list(route.select),
             "where": route.where,
             "partitions": route.partitions,
             "uri": sink.uri,
-            WORK: planned.work.encoded(),
+            WORK: work.encoded(),
         }
 
 
