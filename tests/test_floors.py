@@ -15,7 +15,7 @@ SOURCES = Path(__file__).resolve().parent.parent / "src"
 
 # From the ground up; what stands on one line shares a floor.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "options", "txn", "events", "_clock", "_ids", "_version", "_wakeup"),
+    ("errors", "options", "txn", "events", "_clock", "_ids", "_lazy", "_version", "_wakeup"),
     ("storage", "formats"),
     ("arbiter",),
     ("commits",),
@@ -111,9 +111,9 @@ def import_problem(part: str, target: str) -> str | None:
     if part == "testing":
         return None
     library = target.split(".", maxsplit=1)[0]
-    upwards = upward_problem(part, target) if library == "holdfast" else None
-    if upwards:
-        return upwards
+    inside = house_problem(part, target) if library == "holdfast" else None
+    if inside:
+        return inside
     if any(f"{target}.".startswith(f"{name}.") for name in FORBIDDEN.get(part, ())):
         return f"not for {part}"
     if library in RESERVED and part not in RESERVED[library]:
@@ -123,6 +123,24 @@ def import_problem(part: str, target: str) -> str | None:
     if library in DATA_LIBRARIES and low and not arrow_bytes:
         return "Lance and Arrow start at commits"
     return None
+
+
+def house_problem(part: str, target: str) -> str | None:
+    if is_past_a_door(part, target):
+        return "another package is entered by its door, its __init__"
+    return upward_problem(part, target)
+
+
+def is_past_a_door(part: str, target: str) -> bool:
+    """Return whether a target is a private module of another package, or something in one."""
+    names = target.split(".")
+    return (
+        names[0] == "holdfast"
+        and len(names) > 2
+        and names[1] != part
+        and names[2].startswith("_")
+        and not names[1].startswith("_")
+    )
 
 
 def upward_problem(part: str, target: str) -> str | None:
@@ -165,6 +183,10 @@ def tree(folder: Path, module: str, source: str, *, docstring: str = '"""Doc."""
         ("holdfast.arbiter._x", "import holdfast"),
         ("holdfast.arbiter._x", "def f():\n    from holdfast.table import Table"),
         ("holdfast.arbiter._x", "from ..commits import y"),
+        ("holdfast.table", "from holdfast.upkeep._vacuum import vacuum"),
+        ("holdfast.table", "from holdfast.upkeep import _vacuum"),
+        ("holdfast.spark._x", "def f():\n    from holdfast.read._view import View"),
+        ("holdfast.wal._x", "import holdfast.storage._local"),
         ("holdfast.errors", "from holdfast.storage import _port"),
         ("holdfast.errors", "from .storage import _port"),
         ("holdfast.table", "from holdfast.spark import write"),
@@ -198,13 +220,14 @@ def test_the_checker_notices_a_missing_docstring(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("holdfast.storage._x", "from holdfast.formats import _names"),
+        ("holdfast.storage._x", "from holdfast.formats import version_name"),
         ("holdfast.storage._x", "import obstore"),
         ("holdfast.storage._x", "from ._port import Store"),
         ("holdfast.formats._x", "import pyarrow as pa"),
         ("holdfast.commits._x", "import lance, pyarrow"),
         ("holdfast.arbiter.stores.postgres", "from holdfast.errors import ConflictError"),
-        ("holdfast.table", "from holdfast.upkeep._vacuum import vacuum"),
+        ("holdfast.table", "from holdfast.upkeep import vacuum"),
+        ("holdfast.cli._x", "from holdfast._version import __version__"),
         ("holdfast.__init__", "from holdfast.table import open_table"),
         ("holdfast.cli._x", "import argparse\nfrom holdfast import open_table"),
         ("holdfast.spark._x", "from pyspark.sql import SparkSession"),

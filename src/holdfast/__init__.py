@@ -8,10 +8,10 @@ watched through `holdfast.events`, and the tools that prove all this are in
 `holdfast.testing`. What needs Lance itself is loaded at its first use.
 """
 
-import importlib
 import os
 from typing import TYPE_CHECKING
 
+from holdfast._lazy import load_names
 from holdfast._version import __version__
 from holdfast.arbiter import (
     Lost,
@@ -108,39 +108,24 @@ __all__ = [
 # this once, when it is first imported; a user's own setting stays.
 os.environ.setdefault("LANCE_LOG", "warn,lance::index=off")
 
-# What is not in `holdfast.table`.
-_HOMES = {
-    "holdfast.changes": {"ChangeCursor", "Changes"},
-    "holdfast.edit": {
-        "ChangeResult",
-        "Clause",
-        "when_matched_delete",
-        "when_matched_update",
-        "when_not_matched_by_source_delete",
-        "when_not_matched_by_source_update",
-        "when_not_matched_insert",
+__getattr__ = load_names(
+    __name__,
+    {
+        "changes": "ChangeCursor Changes",
+        "commits": "Namespace",
+        "edit": (
+            "ChangeResult Clause when_matched_delete when_matched_update "
+            "when_not_matched_by_source_delete when_not_matched_by_source_update "
+            "when_not_matched_insert"
+        ),
+        "index": "BuildInfo IndexInfo IndexResult",
+        "memtable": "IndexConfig",
+        "read": "TableSnapshot",
+        "shard": "PutResult Router Shard ShardWriter ShardWriterConfig Sharding",
+        "table": (
+            "CommitResult Table TableStatus VersionInfo adopt_table create_table open_table "
+            "release_table write_table"
+        ),
+        "wal": "Appended WalAppender WalTailer",
     },
-    "holdfast.commits": {"Namespace"},
-    "holdfast.index": {"BuildInfo", "IndexInfo", "IndexResult"},
-    "holdfast.memtable": {"IndexConfig"},
-    "holdfast.read": {"TableSnapshot"},
-    "holdfast.shard": {
-        "PutResult",
-        "Router",
-        "Shard",
-        "ShardWriter",
-        "ShardWriterConfig",
-        "Sharding",
-    },
-    "holdfast.wal": {"Appended", "WalAppender", "WalTailer"},
-}
-
-
-def __getattr__(name: str) -> object:
-    """Load the table's names, and Lance with them, when one is first asked for."""
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(importlib.import_module(home), name)
-    if name in __all__:
-        return getattr(importlib.import_module("holdfast.table"), name)
-    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+)

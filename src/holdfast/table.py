@@ -25,8 +25,8 @@ from holdfast._clock import Clock, SystemClock
 from holdfast.arbiter import (
     STOCK_DYNAMODB,
     Arbiter,
-    RecordedDecisions,
     StockRows,
+    SupportsSeries,
     SupportsVerdict,
     accept_shards,
     confirm_pin,
@@ -35,18 +35,33 @@ from holdfast.arbiter import (
     open_arbiter,
 )
 from holdfast.changes import ChangeVerbs
-from holdfast.commits._appends import Append, Appender, Prepared
-from holdfast.commits._columns import columns_of
-from holdfast.commits._committer import Committer, LanceOperation
-from holdfast.commits._data import Data, as_reader, checked, read_any
-from holdfast.commits._held import hold
-from holdfast.commits._history import TableStatus, VersionInfo, read_history
-from holdfast.commits._joined import join_rows
-from holdfast.commits._lance import translated
-from holdfast.commits._log_rules import After
-from holdfast.commits._opening import created, opened
-from holdfast.commits._operation import Committed, LongLived, Operation
-from holdfast.commits._versions import Edit, Versions, address_of
+from holdfast.commits import (
+    After,
+    Append,
+    Appender,
+    Committed,
+    Committer,
+    Data,
+    Edit,
+    LanceOperation,
+    LongLived,
+    Operation,
+    Prepared,
+    TableStatus,
+    VersionInfo,
+    Versions,
+    address_of,
+    as_reader,
+    checked,
+    columns_of,
+    created,
+    hold,
+    join_rows,
+    opened,
+    read_any,
+    read_history,
+    translated,
+)
 from holdfast.edit import EditVerbs
 from holdfast.errors import (
     AlreadyExistsError,
@@ -61,26 +76,31 @@ from holdfast.formats import (
     PIN_PATH,
     VERSIONS_SERIES,
     Pin,
+    add_key,
     base_roots,
     creation_mark,
     edit_config,
     is_created_by,
     is_staged_manifest,
+    key_columns,
     read_config,
     version_name,
 )
-from holdfast.formats._content import check_types, widened
-from holdfast.formats._keys import key_columns, mark_key
-from holdfast.index._verbs import IndexVerbs
+from holdfast.index import IndexVerbs
 from holdfast.options import StorageOptions, resolve
-from holdfast.read._verbs import ReadVerbs
-from holdfast.shard._verbs import ShardVerbs
+from holdfast.read import ReadVerbs
+from holdfast.shard import ShardVerbs
 from holdfast.storage import ObjectStore, open_store
 from holdfast.txn import Txn, TxnLike, parse_txn
-from holdfast.upkeep._status import Status, read_full_status
-from holdfast.upkeep._vacuum import GRACE, VacuumResult, vacuum_store
-from holdfast.upkeep._waiting import merge_waiting
-from holdfast.wal._verbs import LogVerbs
+from holdfast.upkeep import (
+    GRACE,
+    Status,
+    VacuumResult,
+    merge_waiting,
+    read_full_status,
+    vacuum_store,
+)
+from holdfast.wal import LogVerbs
 
 _OVERWRITES = 10  # how often one is tried again when another came first
 
@@ -440,7 +460,7 @@ class Table(ReadVerbs, ChangeVerbs, IndexVerbs, EditVerbs, ShardVerbs, LogVerbs)
                 return self._result(table.version, 0, txn, applied=False, begun=begun)
             self._versions.ledger.check_room(table.config(), parsed)
         reader = _with_rows(read_any(data))
-        schema = _with_key(reader.schema, key_columns(table.schema))
+        schema = add_key(reader.schema, key_columns(table.schema))
         with translated(self._uri):
             fragments = write_fragments(checked(reader, schema), table, mode="overwrite")
         operation = lance.LanceOperation.Overwrite(schema, fragments)
@@ -621,7 +641,7 @@ def create_table(
         UnsafeStoreError: the store failed the probe and no commit store was given.
     """
     options = StorageOptions(storage_options)
-    keyed = _with_key(schema, primary_key)
+    keyed = add_key(schema, primary_key)
     parsed = None if txn is None else parse_txn(txn)
     return _create_or_find(uri, keyed, options, commit_store, txn=parsed)
 
@@ -689,7 +709,7 @@ def _create(
     with operation.settled():
         made = created(hook, schema, fragments)
         operation.returned(int(made.version))
-    if isinstance(arbiter, RecordedDecisions):
+    if isinstance(arbiter, SupportsSeries):
         confirm_pin(store, arbiter.pin)
     return table
 
@@ -765,7 +785,7 @@ def adopt_table(
             "accept the newest version that is there", newest=newest, accept=accept
         )
     arbiter = create_arbiter(uri, options, commit_store=commit_store)
-    if isinstance(arbiter, RecordedDecisions):
+    if isinstance(arbiter, SupportsSeries):
         if accept is not None or arbiter.newest(VERSIONS_SERIES) is None:
             arbiter.accept(VERSIONS_SERIES, newest)
         accept_shards(store, arbiter)
@@ -802,12 +822,12 @@ def release_table(
     options = StorageOptions(storage_options)
     store = open_store(uri, options)
     arbiter = open_arbiter(uri, options, commit_store=commit_store)
-    if isinstance(arbiter, RecordedDecisions):
+    if isinstance(arbiter, SupportsSeries):
         newest = arbiter.newest(VERSIONS_SERIES)
         if newest:
             arbiter.read(version_name(newest))
     store.delete([PIN_PATH])
-    if isinstance(arbiter, RecordedDecisions):
+    if isinstance(arbiter, SupportsSeries):
         arbiter.retire()
     arbiter.close()
     resolved = {key: resolve(key, value) for key, value in options.items()}
@@ -878,16 +898,6 @@ def _with_rows(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
 
 def _reopen(uri: str, options: Mapping[str, str], commit_store: str | None) -> Table:
     return open_table(uri, options, commit_store=commit_store)
-
-
-def _with_key(schema: pa.Schema, primary_key: Sequence[str]) -> pa.Schema:
-    if not isinstance(schema, pa.Schema) or not schema.names:
-        raise InvalidInputError("a table needs a pyarrow schema with at least one column")
-    if isinstance(primary_key, str):
-        raise InvalidInputError("a primary key is a list of column names", key=primary_key)
-    check_types(schema)
-    wide = [field.with_type(widened(field.type)) for field in schema]
-    return mark_key(pa.schema(wide, schema.metadata), list(primary_key))
 
 
 def _refuse_existing(uri: str | Path, store: ObjectStore) -> None:

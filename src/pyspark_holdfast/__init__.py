@@ -24,11 +24,11 @@ __all__ = ["DefaultSource"]
 # give. As sources with names of their own they would have to be registered, and for those
 # Spark starts another set of Python processes.
 _INSIDE = {
-    "secretWork": "holdfast.spark._merge_source:MergeSource",
-    "secretInputs": "holdfast.spark._tasks:TaskSource",
-    "secretIngest": "holdfast.spark._ingest_source:IngestSource",
-    "secretSink": "holdfast.spark._sink:SinkSource",
-    "secretAbout": "holdfast.spark._about:AboutSource",
+    "secretWork": "MergeSource",
+    "secretInputs": "TaskSource",
+    "secretIngest": "IngestSource",
+    "secretSink": "SinkSource",
+    "secretAbout": "AboutSource",
 }
 
 
@@ -43,10 +43,10 @@ class DefaultSource(DataSource):
     def schema(self) -> "StructType":
         """Return the table's columns; to the catalog in Java, the answer to its question."""
         if "secretAsk" in self.options:
-            from holdfast.spark._catalog import answer_of  # noqa: PLC0415 - light until used
+            from holdfast.spark import answer_of  # noqa: PLC0415 - light until used
 
             return answer_of(self.options)
-        from holdfast.spark._read import schema_of  # noqa: PLC0415 - light until used
+        from holdfast.spark import schema_of  # noqa: PLC0415 - light until used
 
         return schema_of(self.options)
 
@@ -56,10 +56,10 @@ class DefaultSource(DataSource):
         if inside is not None:
             return inside.reader(schema)
         if self._reads_changes():
-            from holdfast.spark._changes import ChangeBatchReader  # noqa: PLC0415 - light until used
+            from holdfast.spark import ChangeBatchReader  # noqa: PLC0415 - light until used
 
             return ChangeBatchReader(schema, self.options)
-        from holdfast.spark._read import BatchReader  # noqa: PLC0415 - light until used
+        from holdfast.spark import BatchReader  # noqa: PLC0415 - light until used
 
         return BatchReader(schema, self.options)
 
@@ -69,10 +69,10 @@ class DefaultSource(DataSource):
         if inside is not None:
             return inside.streamReader(schema)
         if self._reads_changes():
-            from holdfast.spark._changes import ChangeStreamReader  # noqa: PLC0415 - light until used
+            from holdfast.spark import ChangeStreamReader  # noqa: PLC0415 - light until used
 
             return ChangeStreamReader(schema, self.options)
-        from holdfast.spark._follow import StreamReader  # noqa: PLC0415 - light until used
+        from holdfast.spark import StreamReader  # noqa: PLC0415 - light until used
 
         return StreamReader(schema, self.options)
 
@@ -81,7 +81,7 @@ class DefaultSource(DataSource):
         inside = self._inside()
         if inside is not None:
             return inside.writer(schema, overwrite)
-        from holdfast.spark._write import BatchWriter  # noqa: PLC0415 - light until used
+        from holdfast.spark import BatchWriter  # noqa: PLC0415 - light until used
 
         return BatchWriter(schema, self.options, overwrite=overwrite)
 
@@ -91,7 +91,7 @@ class DefaultSource(DataSource):
         overwrite: bool,  # noqa: FBT001
     ) -> DataSourceStreamWriter:
         """Return what writes micro-batches and commits each once."""
-        from holdfast.spark._write import StreamWriter  # noqa: PLC0415 - light until used
+        from holdfast.spark import StreamWriter  # noqa: PLC0415 - light until used
 
         return StreamWriter(schema, self.options, overwrite=overwrite)
 
@@ -99,9 +99,9 @@ class DefaultSource(DataSource):
         return str(self.options.get("readChangeFeed", "")).strip().lower() == "true"
 
     def _inside(self) -> DataSource | None:
-        for option, place in _INSIDE.items():
+        for option, name in _INSIDE.items():
             if option in self.options:
-                module, _, name = place.partition(":")
-                source: type[DataSource] = getattr(importlib.import_module(module), name)
+                door = importlib.import_module("holdfast.spark")
+                source: type[DataSource] = getattr(door, name)
                 return source(self.options)
         return None

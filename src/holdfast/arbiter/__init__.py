@@ -32,10 +32,17 @@ from holdfast.arbiter._decision import (
     RetryPolicy,
     SupportsChains,
     SupportsRetirement,
+    SupportsSeries,
     SupportsTurns,
     SupportsVerdict,
     Won,
 )
+from holdfast.arbiter._decision import Attempts as Attempts
+from holdfast.arbiter._lost_store import find_pin as find_pin
+from holdfast.arbiter._lost_store import make_pin_anew as make_pin_anew
+from holdfast.arbiter._lost_store import put_pin_back as put_pin_back
+from holdfast.arbiter._lost_store import refuse_living as refuse_living
+from holdfast.arbiter._lost_store import replace_commit_store as replace_commit_store
 from holdfast.arbiter._move import (
     move_commit_store,
 )
@@ -45,6 +52,10 @@ from holdfast.arbiter._open import (
     open_arbiter,
     remember_store,
 )
+from holdfast.arbiter._open import URL_VARIABLE as URL_VARIABLE
+from holdfast.arbiter._open import connect_pinned as connect_pinned
+from holdfast.arbiter._open import connect_store as connect_store
+from holdfast.arbiter._pinning import check_identity as check_identity
 from holdfast.arbiter._pinning import (
     confirm_pin,
     pin_to_commit_store,
@@ -55,6 +66,11 @@ from holdfast.arbiter._probe import (
     ProbeReport,
     probe_clients,
 )
+from holdfast.arbiter._rebuild import Forgotten as Forgotten
+from holdfast.arbiter._rebuild import Wrong as Wrong
+from holdfast.arbiter._rebuild import compare as compare
+from holdfast.arbiter._rebuild import put_back as put_back
+from holdfast.arbiter._rebuild import rebuild_records as rebuild_records
 from holdfast.arbiter._recorded import (
     MOST_UNFINISHED,
     RecordedDecisions,
@@ -64,6 +80,7 @@ from holdfast.arbiter._repin import (
     Repin,
     repin,
 )
+from holdfast.arbiter._repin import check_repin as check_repin
 from holdfast.arbiter._stock_rows import SCHEME as STOCK_DYNAMODB
 from holdfast.arbiter._stock_rows import StockRows
 from holdfast.arbiter._store_check import (
@@ -120,6 +137,7 @@ __all__ = [
     "StoreUrl",
     "SupportsChains",
     "SupportsRetirement",
+    "SupportsSeries",
     "SupportsSetUp",
     "SupportsTurns",
     "SupportsVerdict",

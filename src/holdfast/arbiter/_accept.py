@@ -15,22 +15,20 @@ from holdfast.formats import (
     BUILDS_FOLDER,
     INDICES_FOLDER,
     MARKER_FILE,
+    MEM_WAL_FOLDER,
     VERSIONS_SERIES,
     Name,
+    decode_shard_manifest,
+    entry_name,
     is_path,
     is_plan_path,
     is_task_path,
-    version_name,
-    version_of,
-)
-from holdfast.formats._shard_manifest import decode_shard_manifest
-from holdfast.formats._wal_names import (
-    MEM_WAL_FOLDER,
-    entry_name,
     position_of,
     shard_manifest_name,
     shard_of,
     shard_version_of,
+    version_name,
+    version_of,
 )
 from holdfast.storage import ObjectStore
 

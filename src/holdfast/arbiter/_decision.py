@@ -17,6 +17,7 @@ from typing import Protocol, runtime_checkable
 
 from holdfast._clock import Clock
 from holdfast._ids import TOKEN_PATTERN, Ids
+from holdfast.arbiter._commit_store import CommitStore
 from holdfast.errors import InvalidInputError
 from holdfast.events import EventKind, emit
 from holdfast.formats import Name, Pin
@@ -113,6 +114,37 @@ class SupportsRetirement(Protocol):
 
     def retire(self) -> None:
         """End this table's id: every handle of it is refused from now on."""
+        ...
+
+
+@runtime_checkable
+class SupportsSeries(Arbiter, SupportsRetirement, Protocol):
+    """An arbiter that keeps a record of each decision outside the object store, by series.
+
+    Whoever asks for it may find decisions whose bytes are not at their names yet, and must raise
+    a series' boundary before names of it are deleted.
+    """
+
+    @property
+    def pin(self) -> Pin:
+        """Return what ties the table to its commit store."""
+        ...
+
+    @property
+    def commit_store(self) -> CommitStore:
+        """Return the store of the records; to read from."""
+        ...
+
+    def newest(self, series: str) -> int | None:
+        """Return the newest number that was decided in a series; None if there is none."""
+        ...
+
+    def accept(self, series: str, through: int) -> None:
+        """Count what is at the names up to `through` as decided; none is decided again."""
+        ...
+
+    def read_finished(self, name: Name) -> bytes | None:
+        """Return the decided bytes once they are at their name; None if undecided."""
         ...
 
 

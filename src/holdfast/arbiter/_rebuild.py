@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter._accept import build_names, flushed_positions
 from holdfast.arbiter._commit_store import CommitStore
-from holdfast.arbiter._recorded import RecordedDecisions, for_reading
+from holdfast.arbiter._decision import SupportsSeries
+from holdfast.arbiter._recorded import for_reading
 from holdfast.errors import (
     AlreadyExistsError,
     CommitStoreRegressedError,
@@ -35,21 +36,19 @@ from holdfast.errors import (
     NotFoundError,
 )
 from holdfast.formats import (
+    MEM_WAL_FOLDER,
     VERSIONS_SERIES,
     Name,
     Record,
     decode_record,
-    set_aside_path,
-    version_name,
-    version_of,
-)
-from holdfast.formats._wal_names import (
-    MEM_WAL_FOLDER,
     entry_name,
     position_of,
+    set_aside_path,
     shard_manifest_name,
     shard_of,
     shard_version_of,
+    version_name,
+    version_of,
 )
 from holdfast.storage import ObjectStore
 
@@ -109,7 +108,7 @@ class Comparison:
     wrong: tuple[Wrong, ...]
 
 
-def compare(store: ObjectStore, arbiter: RecordedDecisions) -> Comparison:
+def compare(store: ObjectStore, arbiter: SupportsSeries) -> Comparison:
     """Compare all objects that are decided in order with their records. Reads only.
 
     Raises:
@@ -117,7 +116,7 @@ def compare(store: ObjectStore, arbiter: RecordedDecisions) -> Comparison:
         UnavailableError, PermissionDeniedError: a store did not tell.
     """
     looking = for_reading(arbiter)
-    commit_store = arbiter._commit_store  # noqa: SLF001 - of the same folder
+    commit_store = arbiter.commit_store
     forgotten: list[Forgotten] = []
     undecided: list[Undecided] = []
     wrong: list[Wrong] = []
@@ -147,7 +146,7 @@ def compare(store: ObjectStore, arbiter: RecordedDecisions) -> Comparison:
     return Comparison(forgotten=tuple(forgotten), undecided=tuple(undecided), wrong=tuple(wrong))
 
 
-def rebuild_records(arbiter: RecordedDecisions, forgotten: Forgotten) -> None:
+def rebuild_records(arbiter: SupportsSeries, forgotten: Forgotten) -> None:
     """Take what the object store shows of a series as decided. Safe to repeat.
 
     Raises:
@@ -269,7 +268,7 @@ def _held(store: ObjectStore, record: Record) -> bytes | None:
     return body if body is not None and record.matches(body) else None
 
 
-def _forgotten_builds(store: ObjectStore, arbiter: RecordedDecisions) -> Iterator[Forgotten]:
+def _forgotten_builds(store: ObjectStore, arbiter: SupportsSeries) -> Iterator[Forgotten]:
     """Yield the plans and tasks of index builds that no record knows."""
     for name in build_names(store):
         if arbiter.newest(name.series) is None:

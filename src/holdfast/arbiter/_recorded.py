@@ -144,6 +144,11 @@ class RecordedDecisions(Handle):
         self._finished: dict[str, _Finished] = {}
         self._decided: dict[str, tuple[int, Record]] = {}  # the newest known of each series
 
+    @property
+    def commit_store(self) -> CommitStore:
+        """Return the store of the records; to read from."""
+        return self._commit_store
+
     def decide(self, name: Name, body: bytes, token: str) -> Decision:
         """Give `name` to `body` unless it is taken. Durable, and safe to repeat."""
         return self._decide(name, body, token, chains=False)

@@ -1,13 +1,18 @@
 """Changes: every insert, update and delete of a table, once, from any point to any later one."""
 
-from holdfast.changes._cursor import ChangeCursor, Followed
-from holdfast.changes._history import History
-from holdfast.changes._plan import Limits, Plan, Target, plan_changes
-from holdfast.changes._read import StepReader
-from holdfast.changes._rows import BESIDE, change_schema, columns_of
-from holdfast.changes._start import Lag, Since, find_end, find_lag, find_start, lag_behind
-from holdfast.changes._steps import Compared, Inserted, Logged, Step
-from holdfast.changes._verbs import Changes, ChangeVerbs
+from typing import TYPE_CHECKING
+
+from holdfast._lazy import load_names
+
+if TYPE_CHECKING:
+    from holdfast.changes._cursor import ChangeCursor, Followed
+    from holdfast.changes._history import History
+    from holdfast.changes._plan import Limits, Plan, Target, plan_changes
+    from holdfast.changes._read import StepReader
+    from holdfast.changes._rows import BESIDE, change_schema, columns_of
+    from holdfast.changes._start import Lag, Since, find_end, find_lag, find_start, lag_behind
+    from holdfast.changes._steps import Compared, Inserted, Logged, Step
+    from holdfast.changes._verbs import Changes, ChangeVerbs
 
 __all__ = [
     "BESIDE",
@@ -34,3 +39,17 @@ __all__ = [
     "lag_behind",
     "plan_changes",
 ]
+
+__getattr__ = load_names(
+    __name__,
+    {
+        "_cursor": "ChangeCursor Followed",
+        "_history": "History",
+        "_plan": "Limits Plan Target plan_changes",
+        "_read": "StepReader",
+        "_rows": "BESIDE change_schema columns_of",
+        "_start": "Lag Since find_end find_lag find_start lag_behind",
+        "_steps": "Compared Inserted Logged Step",
+        "_verbs": "ChangeVerbs Changes",
+    },
+)

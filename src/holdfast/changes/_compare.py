@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.formats._keys import key_values
+from holdfast.formats import key_values
 
 Codes = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from holdfast.errors import CorruptError, InvalidInputError, UpgradeError
-from holdfast.formats import check_shard_id
-from holdfast.formats._snapshot import SnapshotRecord, decode_snapshot, encode_snapshot
+from holdfast.formats import SnapshotRecord, check_shard_id, decode_snapshot, encode_snapshot
 
 Followed: TypeAlias = Literal["latest", "base"]
 """What is followed: the base table and the log upon it, or the base table alone."""

@@ -12,15 +12,17 @@ from datetime import UTC, datetime
 
 from holdfast.arbiter import Arbiter, read_pin
 from holdfast.changes._cursor import ChangeCursor
-from holdfast.commits._history import list_versions, transaction_of
-from holdfast.commits._log_rules import check_log_id
-from holdfast.commits._versions import Versions
+from holdfast.commits import Versions, check_log_id, list_versions, transaction_of
 from holdfast.errors import CollectedError, InvalidInputError, NotFoundError, WalGapError
-from holdfast.formats import version_name
-from holdfast.formats._log_entry import read_log_entry
-from holdfast.formats._manifest import Head
-from holdfast.formats._snapshot import ShardRecord, SnapshotRecord
-from holdfast.formats._transaction import FragmentState, VersionFacts
+from holdfast.formats import (
+    FragmentState,
+    Head,
+    ShardRecord,
+    SnapshotRecord,
+    VersionFacts,
+    read_log_entry,
+    version_name,
+)
 from holdfast.storage import ObjectStore
 from holdfast.wal import Log, ShardManifests, find_covered, list_shards
 

@@ -14,13 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.changes._compare import AFTER, BEFORE, DELETE, INSERT, key_codes, row_codes
-from holdfast.formats._keys import key_values
-from holdfast.formats._sstable import TOMBSTONE
-from holdfast.read._lance import reading
-from holdfast.read._levels import whole
-from holdfast.read._lookup import lookup
-from holdfast.read._newest import find_newest
-from holdfast.read._view import View
+from holdfast.formats import TOMBSTONE, key_values
+from holdfast.read import View, find_newest, lookup, reading, whole
 
 Places: TypeAlias = npt.NDArray[np.int64]
 _LOOKED_UP = 500

@@ -21,8 +21,8 @@ from holdfast.changes._cursor import ChangeCursor
 from holdfast.changes._history import History, VersionLook
 from holdfast.changes._steps import Compared, Inserted, Logged, Step
 from holdfast.errors import InvalidInputError
-from holdfast.formats._snapshot import SnapshotRecord
-from holdfast.read._parts import SnapshotPart, needed, parts_above
+from holdfast.formats import SnapshotRecord
+from holdfast.read import SnapshotPart, needed, parts_above
 
 # What changes no row. A `Merge` adds columns: rows get new fields, and that is no change of theirs.
 _QUIET = frozenset(

@@ -19,18 +19,10 @@ from holdfast.changes._log_rows import distinct_keys, find_changes, find_old
 from holdfast.changes._rows import TIME, change_rows, fit_rows
 from holdfast.changes._steps import Compared, Inserted, Logged, Step
 from holdfast.errors import NotFoundError, WalGapError
-from holdfast.formats import Name
-from holdfast.formats._entry import Entry
-from holdfast.formats._fields import arrow_field
-from holdfast.formats._snapshot import SnapshotRecord
-from holdfast.formats._sstable import TOMBSTONE
-from holdfast.formats._wal_names import entry_name
-from holdfast.read._lance import reading
-from holdfast.read._levels import Columns
-from holdfast.read._parts import open_view
-from holdfast.read._view import View
+from holdfast.formats import TOMBSTONE, Entry, Name, SnapshotRecord, arrow_field, entry_name
+from holdfast.read import Columns, View, open_view, reading
 from holdfast.storage import ObjectStore
-from holdfast.wal._log import Chain, Log
+from holdfast.wal import Chain, Log
 
 _BATCH_ROWS = 1 << 16
 _ADDRESS = "_rowaddr"

@@ -11,7 +11,7 @@ from holdfast.changes._cursor import FOLLOWED, ChangeCursor, Followed
 from holdfast.changes._history import History
 from holdfast.changes._plan import Target
 from holdfast.errors import InvalidInputError, NotFoundError
-from holdfast.formats._snapshot import SnapshotRecord
+from holdfast.formats import SnapshotRecord
 
 Since: TypeAlias = int | datetime | str | ChangeCursor | None
 """Where to begin: a version, a time, a cursor or its text, `"now"`, or None for a snapshot."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeAlias
 
-from holdfast.formats._snapshot import SnapshotRecord
-from holdfast.read._parts import SnapshotPart
+from holdfast.formats import SnapshotRecord
+from holdfast.read import SnapshotPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,14 +16,14 @@ from holdfast.changes._read import StepReader
 from holdfast.changes._rows import change_schema, columns_of
 from holdfast.changes._start import Lag, Since, find_end, find_lag, find_start
 from holdfast.changes._steps import Step
-from holdfast.commits._versions import Versions
+from holdfast.commits import Versions
 from holdfast.errors import InvalidInputError
-from holdfast.formats._snapshot import SnapshotRecord
-from holdfast.read._reader import TableSnapshot
+from holdfast.formats import SnapshotRecord
+from holdfast.read import TableSnapshot
 from holdfast.storage import ObjectStore
 
 if TYPE_CHECKING:
-    from holdfast.read._snapshot import Freshness
+    from holdfast.read import Freshness
 
 
 class Changes:

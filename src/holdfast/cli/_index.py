@@ -17,7 +17,7 @@ from holdfast.cli._table import add_commit_store
 from holdfast.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
-    from holdfast.index._progress import Progress, Watch
+    from holdfast.index import Progress, Watch
 
 _SHOWN_CHARS = 60
 

@@ -20,7 +20,7 @@ from holdfast.cli._output import Exit, is_quiet, print_result
 from holdfast.cli._sources import Counted
 from holdfast.cli._table import add_commit_store
 from holdfast.errors import FencedError, InvalidInputError, NotFoundError
-from holdfast.formats._content import check_values
+from holdfast.formats import check_values
 from holdfast.shard import Shard, ShardWriter, ShardWriterConfig
 from holdfast.txn import AppTxn, parse_txn
 

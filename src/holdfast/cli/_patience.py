@@ -71,8 +71,13 @@ class _Asking:
 
     def _ask(self) -> None:
         # Late: they load the clients of stores, which a wrong word on the line does not need.
-        from holdfast.arbiter import EMBEDDED, connect_commit_store, read_pin, redacted  # noqa: PLC0415  # noqa: PLC0415
-        from holdfast.arbiter._open import URL_VARIABLE  # noqa: PLC0415
+        from holdfast.arbiter import (  # noqa: PLC0415  # noqa: PLC0415
+            EMBEDDED,
+            URL_VARIABLE,
+            connect_commit_store,
+            read_pin,
+            redacted,
+        )
         from holdfast.storage import open_store  # noqa: PLC0415
 
         options = storage_options(self._arguments.option)

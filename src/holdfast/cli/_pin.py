@@ -6,8 +6,7 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from holdfast.arbiter import Repin, address_of, read_pin, repin
-from holdfast.arbiter._repin import check_repin
+from holdfast.arbiter import Repin, address_of, check_repin, read_pin, repin
 from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
 from holdfast.cli._table import add_commit_store

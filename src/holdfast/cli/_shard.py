@@ -11,7 +11,7 @@ from holdfast.cli._output import Exit, print_result
 from holdfast.cli._table import add_commit_store
 from holdfast.cli._wal import add_shard, opened, shard_id_of
 from holdfast.errors import NotFoundError
-from holdfast.formats._shard_manifest import ShardManifest
+from holdfast.formats import ShardManifest
 from holdfast.wal import ShardManifests, WalTailer, list_shards
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import argparse
 
 from holdfast.cli._arguments import add_json
 from holdfast.cli._output import Exit, print_result
-from holdfast.spark._jar import SUPPORTED, jar_path
+from holdfast.spark import SUPPORTED, jar_path
 
 
 def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -12,16 +12,17 @@ import holdfast
 from holdfast.arbiter import (
     EMBEDDED,
     STOCK_DYNAMODB,
+    URL_VARIABLE,
     StockRows,
+    check_identity,
+    connect_store,
     open_arbiter,
     read_pin,
     redacted,
 )
-from holdfast.arbiter._open import URL_VARIABLE, connect_store
-from holdfast.arbiter._pinning import check_identity
 from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
-from holdfast.commits._history import VersionInfo, require_versions
+from holdfast.commits import VersionInfo, require_versions
 from holdfast.errors import InvalidInputError, NotFoundError, PinMismatchError
 from holdfast.formats import ArbiterKind, Pin
 from holdfast.storage import ObjectStore, open_store

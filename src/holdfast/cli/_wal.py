@@ -12,9 +12,7 @@ from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
 from holdfast.cli._table import add_commit_store
 from holdfast.errors import NotFoundError
-from holdfast.formats import check_shard_id
-from holdfast.formats._entry import Entry
-from holdfast.formats._sharding import shard_id_of_bucket, shard_id_unsharded
+from holdfast.formats import Entry, check_shard_id, shard_id_of_bucket, shard_id_unsharded
 from holdfast.storage import ObjectStore, open_store
 from holdfast.wal import Repair, WalTailer, list_shards, repair_log
 

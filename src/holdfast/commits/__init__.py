@@ -3,33 +3,144 @@
 `Namespace` loads Lance's generated models, so it is loaded when it is first asked for.
 """
 
-import importlib
 from typing import TYPE_CHECKING
 
+from holdfast._lazy import load_names
+
 if TYPE_CHECKING:
+    from holdfast.commits._appends import Append, Appender, Prepared
+    from holdfast.commits._boundary import KEPT_AT_LEAST, VersionsBoundary
+    from holdfast.commits._columns import columns_of
+    from holdfast.commits._committer import Committer, LanceOperation
+    from holdfast.commits._data import (
+        ArrowStream,
+        Data,
+        as_reader,
+        checked,
+        differences,
+        read_any,
+        refuse_fractions,
+    )
     from holdfast.commits._drop import drop_table
     from holdfast.commits._folders import Folders
     from holdfast.commits._group import GroupCommit, Ticket
-    from holdfast.commits._lance import translated
+    from holdfast.commits._held import hold, reporting
+    from holdfast.commits._history import (
+        VERSIONS_FOLDER,
+        Records,
+        TableStatus,
+        VersionInfo,
+        foreign,
+        in_parallel,
+        in_windows,
+        list_versions,
+        read_history,
+        read_status,
+        read_version,
+        records_of,
+        require_versions,
+        transaction_of,
+        unfinished,
+    )
+    from holdfast.commits._joined import join_rows
+    from holdfast.commits._lance import is_foreign, is_panic, meaning_of, translated
     from holdfast.commits._ledger import Ledger
+    from holdfast.commits._log_rules import (
+        After,
+        changes_rows,
+        check_log_id,
+        lost_log,
+        register_keeper,
+    )
     from holdfast.commits._namespace import Namespace
+    from holdfast.commits._opening import created, opened
+    from holdfast.commits._operation import AlreadyAppliedError, Committed, LongLived, Operation
+    from holdfast.commits._versions import Edit, Versions, address_of
 
-# What others may use -> the module that has it.
-_HOME = {
-    "Folders": "_folders",
-    "GroupCommit": "_group",
-    "Ledger": "_ledger",
-    "Namespace": "_namespace",
-    "Ticket": "_group",
-    "drop_table": "_drop",
-    "translated": "_lance",
-}
+__all__ = [
+    "KEPT_AT_LEAST",
+    "VERSIONS_FOLDER",
+    "After",
+    "AlreadyAppliedError",
+    "Append",
+    "Appender",
+    "ArrowStream",
+    "Committed",
+    "Committer",
+    "Data",
+    "Edit",
+    "Folders",
+    "GroupCommit",
+    "LanceOperation",
+    "Ledger",
+    "LongLived",
+    "Namespace",
+    "Operation",
+    "Prepared",
+    "Records",
+    "TableStatus",
+    "Ticket",
+    "VersionInfo",
+    "Versions",
+    "VersionsBoundary",
+    "address_of",
+    "as_reader",
+    "changes_rows",
+    "check_log_id",
+    "checked",
+    "columns_of",
+    "created",
+    "differences",
+    "drop_table",
+    "foreign",
+    "hold",
+    "in_parallel",
+    "in_windows",
+    "is_foreign",
+    "is_panic",
+    "join_rows",
+    "list_versions",
+    "lost_log",
+    "meaning_of",
+    "opened",
+    "read_any",
+    "read_history",
+    "read_status",
+    "read_version",
+    "records_of",
+    "refuse_fractions",
+    "register_keeper",
+    "reporting",
+    "require_versions",
+    "transaction_of",
+    "translated",
+    "unfinished",
+]
 
-__all__ = ["Folders", "GroupCommit", "Ledger", "Namespace", "Ticket", "drop_table", "translated"]
-
-
-def __getattr__(name: str) -> object:
-    """Load a name when it is first asked for."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'holdfast.commits' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__ = load_names(
+    __name__,
+    {
+        "_appends": "Append Appender Prepared",
+        "_boundary": "KEPT_AT_LEAST VersionsBoundary",
+        "_columns": "columns_of",
+        "_committer": "Committer LanceOperation",
+        "_data": "ArrowStream Data as_reader checked differences read_any refuse_fractions",
+        "_drop": "drop_table",
+        "_folders": "Folders",
+        "_group": "GroupCommit Ticket",
+        "_held": "hold reporting",
+        "_history": (
+            "VERSIONS_FOLDER Records TableStatus VersionInfo foreign in_parallel in_windows "
+            "list_versions read_history read_status read_version records_of require_versions "
+            "transaction_of unfinished"
+        ),
+        "_joined": "join_rows",
+        "_lance": "is_foreign is_panic meaning_of translated",
+        "_ledger": "Ledger",
+        "_log_rules": "After changes_rows check_log_id lost_log register_keeper",
+        "_namespace": "Namespace",
+        "_opening": "created opened",
+        "_operation": "AlreadyAppliedError Committed LongLived Operation",
+        "_versions": "Edit Versions address_of",
+    },
+)

@@ -30,10 +30,8 @@ from holdfast.commits._queue import Queue
 from holdfast.commits._syncing import SYNCING
 from holdfast.commits._versions import Versions
 from holdfast.errors import ConflictError, ErrorKind, InvalidInputError, NotFoundError
-from holdfast.formats import read_config, version_name
-from holdfast.formats._append import Shape
-from holdfast.formats._vacuum_mark import read_mark
-from holdfast.storage import LocalStore
+from holdfast.formats import Shape, read_config, read_mark, version_name
+from holdfast.storage import SupportsLocalFiles
 from holdfast.txn import Txn
 
 # Errors that one append may bring upon its group; all others would meet every append alike.
@@ -160,7 +158,7 @@ class Appender:
         self._queue = Queue(versions.store)
         self._group: GroupCommit[Waiting, Committed] = GroupCommit(self._commit)
         self._direct = Direct(versions)
-        self._local = isinstance(versions.store, LocalStore)
+        self._local = isinstance(versions.store, SupportsLocalFiles)
         self._ready: _Ready | None = None
 
     def prepare(self, *, exact: bool = False) -> Prepared:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.formats._names import (
+from holdfast.formats import (
     BOUNDARY_FOLDER,
     versions_boundary_of,
     versions_boundary_path,

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.commits._history import transaction_of
 from holdfast.errors import ConflictError, NotFoundError
-from holdfast.formats import version_name
-from holdfast.formats._manifest import Column, Head
-from holdfast.formats._transaction import VersionFacts
+from holdfast.formats import Column, Head, VersionFacts, version_name
 from holdfast.storage import ObjectStore
 
 if TYPE_CHECKING:

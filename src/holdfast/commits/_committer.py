@@ -23,8 +23,7 @@ from holdfast.commits._operation import (
 from holdfast.commits._queue import Queue
 from holdfast.commits._versions import Edit, Versions
 from holdfast.errors import ConflictError, InvalidInputError, NotFoundError
-from holdfast.formats import read_config, version_name
-from holdfast.formats._manifest import Head
+from holdfast.formats import Head, read_config, version_name
 from holdfast.txn import Txn
 
 LanceOperation: TypeAlias = lance.LanceOperation.BaseOperation

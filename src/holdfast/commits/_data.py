@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import pyarrow as pa
 
 from holdfast.errors import InvalidInputError
-from holdfast.formats._content import Content, check_values, parts_of, rebuilt
+from holdfast.formats import Content, check_values, parts_of, rebuilt
 
 
 @runtime_checkable

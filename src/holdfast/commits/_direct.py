@@ -41,10 +41,16 @@ from holdfast.errors import (
     LogWaitsError,
     UnavailableError,
 )
-from holdfast.formats._append import AppendTransaction, Base, Shape
-from holdfast.formats._transaction import DataFileEntry, FragmentEntry
-from holdfast.formats._version_files import HINT_PATH, hint_of
-from holdfast.storage import LocalStore
+from holdfast.formats import (
+    HINT_PATH,
+    AppendTransaction,
+    Base,
+    DataFileEntry,
+    FragmentEntry,
+    Shape,
+    hint_of,
+)
+from holdfast.storage import SupportsLocalFiles
 from holdfast.txn import Txn
 
 _TRIES = 500
@@ -66,7 +72,7 @@ class Direct:
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
         self._last: Base | None = None  # a version that is or was the newest
-        self._remembers = not isinstance(versions.store, LocalStore)
+        self._remembers = not isinstance(versions.store, SupportsLocalFiles)
 
     def hint(self) -> Base | None:
         """Return a version that is good enough to write rows for, as `newest`; it may be older.

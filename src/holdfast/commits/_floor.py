@@ -28,14 +28,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.arbiter import Arbiter
 from holdfast.errors import CorruptError, NotFoundError, StaleWorkError
-from holdfast.formats import is_made_here, version_name
-from holdfast.formats._manifest import Head
-from holdfast.formats._vacuum_mark import (
+from holdfast.formats import (
     VACUUM_FOLDER,
+    Head,
     VacuumMark,
     decode_list,
+    is_made_here,
     number_of_list,
     read_mark,
+    version_name,
 )
 from holdfast.storage import ObjectStore
 

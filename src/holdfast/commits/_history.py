@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
 
-from holdfast.arbiter import Arbiter, RecordedDecisions
+from holdfast.arbiter import Arbiter, SupportsSeries
 from holdfast.errors import CorruptError, InvalidInputError, NotFoundError
 from holdfast.formats import (
     STAGED_FOLDER,
@@ -21,16 +21,14 @@ from holdfast.formats import (
     ArbiterKind,
     Record,
     RecordState,
-    applied_here,
-    decode_record,
-    version_name,
-    version_of,
-)
-from holdfast.formats._transaction import (
     Transaction,
     VersionFacts,
+    applied_here,
+    decode_record,
     decode_transaction,
     transaction_path,
+    version_name,
+    version_of,
 )
 from holdfast.storage import ObjectInfo, ObjectStore
 
@@ -220,9 +218,9 @@ def require_versions(store: ObjectStore) -> dict[int, ObjectInfo]:
 
 def records_of(arbiter: Arbiter, *, after: int = -1) -> Records | None:
     """Return the records of the versions above `after`; None for a table without a commit store."""
-    if not isinstance(arbiter, RecordedDecisions):
+    if not isinstance(arbiter, SupportsSeries):
         return None
-    commit_store = arbiter._commit_store  # noqa: SLF001 - read only, and shown nowhere else
+    commit_store = arbiter.commit_store
     series = f"{arbiter.pin.table_id}/{VERSIONS_SERIES}"
     found: dict[int, Record] = {}
     while True:

@@ -28,16 +28,20 @@ from typing import TypeVar
 
 from holdfast._ids import Ids, RandomIds
 from holdfast.errors import CorruptError, NotFoundError
-from holdfast.formats import check_path, is_in_config, older_files, record_txns
-from holdfast.formats._ledger import digest_txn, name_older
-from holdfast.formats._txn_file import (
+from holdfast.formats import (
     DIGEST_BYTES,
     TXNS_FOLDER,
     Directory,
     TxnFile,
+    check_path,
     decode_file,
+    digest_txn,
     encode_file,
     files_to_merge,
+    is_in_config,
+    name_older,
+    older_files,
+    record_txns,
     split,
 )
 from holdfast.storage import ObjectStore

@@ -27,11 +27,16 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from holdfast.commits._history import transaction_of
 from holdfast.errors import InvalidInputError, LogLostError, LogWaitsError
-from holdfast.formats import version_name
-from holdfast.formats._log_entry import LogEntry, put_log_entry, read_log_entry
-from holdfast.formats._manifest import Head, edit_config
-from holdfast.formats._mem_wal_details import LOG_ID_KEY
-from holdfast.formats._transaction import VersionFacts
+from holdfast.formats import (
+    LOG_ID_KEY,
+    Head,
+    LogEntry,
+    VersionFacts,
+    edit_config,
+    put_log_entry,
+    read_log_entry,
+    version_name,
+)
 
 if TYPE_CHECKING:
     from holdfast.commits._versions import Versions

@@ -34,14 +34,21 @@ from typing import NamedTuple
 
 from holdfast.commits._boundary import VersionsBoundary
 from holdfast.errors import CommitUnknownError, HoldfastError, NotFoundError
-from holdfast.formats import Name, carries_mark, read_config, shown_files, version_name
-from holdfast.formats._version_files import VERSIONS_FOLDER, newest_version
+from holdfast.formats import (
+    VERSIONS_FOLDER,
+    Name,
+    carries_mark,
+    newest_version,
+    read_config,
+    shown_files,
+    version_name,
+)
 from holdfast.storage import (
-    LocalStore,
     ObjectInfo,
     ObjectStore,
     SupportsFirstNames,
     SupportsFirstObjects,
+    SupportsLocalFiles,
 )
 
 _TRIES = 5
@@ -183,7 +190,7 @@ def _manifest(store: ObjectStore, version: int) -> bytes | None:
 
 def _is_collected(store: ObjectStore, name: Name) -> bool:
     """Tell whether a local folder, read in several steps, may have hidden a newer version."""
-    return isinstance(store, LocalStore) and VersionsBoundary(store).read() >= name.number
+    return isinstance(store, SupportsLocalFiles) and VersionsBoundary(store).read() >= name.number
 
 
 def _unclear(name: Name) -> CommitUnknownError:

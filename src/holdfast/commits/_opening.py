@@ -16,6 +16,7 @@ from lance.fragment import FragmentMetadata
 
 from holdfast.commits._namespace_errors import load_errors
 from holdfast.commits._operation import TABLE_ID, TableAnswer
+from holdfast.commits._release import check_release
 
 
 def opened(hook: Any, version: int | None = None) -> lance.LanceDataset:  # noqa: ANN401 - a namespace by its methods
@@ -42,6 +43,7 @@ def created(
 
 
 def _through(hook: Any, table: TableAnswer) -> dict[str, Any]:  # noqa: ANN401 - as above
+    check_release()
     load_errors()  # not inside the first commit that meets a conflict: see there
     return {
         "storage_options": table.storage_options,

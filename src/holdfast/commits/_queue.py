@@ -13,7 +13,7 @@ import os
 import threading
 
 from holdfast.formats import QUEUE_PATH
-from holdfast.storage import LocalStore, ObjectStore
+from holdfast.storage import ObjectStore, SupportsLocalFiles
 
 _LONGEST_WAIT_SECONDS = 5.0
 
@@ -24,7 +24,7 @@ class Queue:
     def __init__(
         self, store: ObjectStore, *, longest_wait_seconds: float = _LONGEST_WAIT_SECONDS
     ) -> None:
-        self._file = store.root / QUEUE_PATH if isinstance(store, LocalStore) else None
+        self._file = store.root / QUEUE_PATH if isinstance(store, SupportsLocalFiles) else None
         self._longest_wait_seconds = longest_wait_seconds
 
     def line(self) -> io.FileIO | io.BytesIO:

@@ -23,8 +23,8 @@ from holdfast.arbiter import (
     Decision,
     EndsTurn,
     Lost,
-    RecordedDecisions,
     SupportsChains,
+    SupportsSeries,
     SupportsTurns,
 )
 from holdfast.commits._columns import check_rebased
@@ -60,30 +60,34 @@ from holdfast.errors import (
 )
 from holdfast.formats import (
     TOKEN_KEY,
+    VERSIONS_FOLDER,
     VERSIONS_SERIES,
+    AppendTransaction,
+    Base,
+    Head,
     Name,
+    VacuumMark,
     carried_ledger,
     decision_mark,
+    is_of_table,
     is_path,
     is_staged_manifest,
     read_config,
+    read_mark,
     shown_elsewhere,
     shown_files,
+    transaction_path,
     version_name,
     version_of,
 )
-from holdfast.formats._append import AppendTransaction, Base
-from holdfast.formats._manifest import Head, is_of_table
-from holdfast.formats._transaction import transaction_path
-from holdfast.formats._vacuum_mark import VacuumMark, read_mark
-from holdfast.formats._version_files import VERSIONS_FOLDER
 from holdfast.storage import (
-    LocalStore,
     NotDurableError,
     ObjectStore,
     SupportsFileIds,
     SupportsLanceAddress,
+    SupportsLocalFiles,
     SupportsSync,
+    sync_file,
 )
 from holdfast.txn import Txn
 
@@ -474,14 +478,14 @@ class Versions:
         What is not there cannot be: Lance wrote new files just now, and the others belong to
         a table that this one was cloned from.
         """
-        if not isinstance(self.store, LocalStore):
+        if not isinstance(self.store, SupportsLocalFiles):
             return
         shown = shown_elsewhere(manifest)
         for path in sorted(shown - self._durable_elsewhere):
             if "://" not in path or path.startswith("file://"):
                 file = Path(path.removeprefix("file://")).absolute()
                 with suppress(NotFoundError, PermissionDeniedError, InvalidInputError):
-                    LocalStore(file.parent).sync([file.name])
+                    sync_file(file)
         self._durable_elsewhere = shown
 
     def drop(self, path: str) -> None:
@@ -496,7 +500,7 @@ class Versions:
             UnavailableError: a store gave no answer, or a disk that failed cannot be trusted.
         """
         self._check_durable()
-        if not isinstance(self.arbiter, RecordedDecisions):
+        if not isinstance(self.arbiter, SupportsSeries):
             return {"versions": []}
         number = self._newest_recorded(self.arbiter)
         if not number:
@@ -525,7 +529,7 @@ class Versions:
         """Return the numbers of the versions that are there, or about to be."""
         listed = (version_of(info.path) for info in self.store.list(VERSIONS_FOLDER))
         found = {number for number in listed if number is not None}
-        if isinstance(self.arbiter, RecordedDecisions):
+        if isinstance(self.arbiter, SupportsSeries):
             newest = self.arbiter.newest(VERSIONS_SERIES) or 0
             beyond = max(found, default=newest - 1) + 1
             found.update(range(max(1, beyond), newest + 1))
@@ -542,7 +546,7 @@ class Versions:
             UnavailableError: as for `newest`.
         """
         self._check_durable()
-        if isinstance(self.arbiter, RecordedDecisions):
+        if isinstance(self.arbiter, SupportsSeries):
             number = self._newest_recorded(self.arbiter)
             return self.arbiter.read(version_name(number)) if number else None
         newest = find_newest_object(self.store)
@@ -558,7 +562,7 @@ class Versions:
         A hint, and only on local disk: nobody is asked whether it was decided, and it may be
         a version that outlived its successors because it has a tag.
         """
-        if not known or not isinstance(self.store, LocalStore):
+        if not known or not isinstance(self.store, SupportsLocalFiles):
             return None
         self._check_durable()
         root = self.store.root
@@ -569,7 +573,7 @@ class Versions:
         except NotFoundError:
             return None
 
-    def _newest_recorded(self, arbiter: RecordedDecisions) -> int | None:
+    def _newest_recorded(self, arbiter: SupportsSeries) -> int | None:
         """Return the newest recorded version, once it is shown that nothing lies beyond it.
 
         Raises:
@@ -626,7 +630,7 @@ class Versions:
         self._check_durable()
         name = version_name(version)
         # Lance opens the object at the name: bytes that wait elsewhere are no answer to it.
-        if isinstance(self.arbiter, RecordedDecisions):
+        if isinstance(self.arbiter, SupportsSeries):
             body = self.arbiter.read_finished(name)
         else:
             body = self.arbiter.read(name)
@@ -645,7 +649,7 @@ class Versions:
 
     def _check_ours(self, name: Name, body: bytes) -> None:
         """Let Lance not take a version for made because it finds its own transaction there."""
-        if not self._unsure or isinstance(self.arbiter, RecordedDecisions):
+        if not self._unsure or isinstance(self.arbiter, SupportsSeries):
             return
         token = read_config(body).get(TOKEN_KEY, "")
         if token in self._unsure and find_overtaking(self.store, name, token) is not None:

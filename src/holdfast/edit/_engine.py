@@ -29,12 +29,15 @@ import lance
 import numpy as np
 from lance.fragment import FragmentMetadata
 
-from holdfast.commits._committer import Committer
-from holdfast.commits._history import in_parallel, transaction_of
-from holdfast.commits._lance import translated
-from holdfast.commits._log_rules import After
-from holdfast.commits._operation import Committed
-from holdfast.commits._versions import Edit
+from holdfast.commits import (
+    After,
+    Committed,
+    Committer,
+    Edit,
+    in_parallel,
+    transaction_of,
+    translated,
+)
 from holdfast.edit._computed import Computed, Fragment, RowChange
 from holdfast.edit._results import ChangeResult, Counts
 from holdfast.errors import (
@@ -44,12 +47,9 @@ from holdfast.errors import (
     RowConflictError,
     StaleWorkError,
 )
-from holdfast.formats import version_name
-from holdfast.formats._manifest import Head
-from holdfast.formats._transaction import VersionFacts
+from holdfast.formats import Head, VersionFacts, version_name
 from holdfast.txn import TxnLike, parse_txn
-from holdfast.upkeep._ground import LogGround
-from holdfast.upkeep._waiting import merge_waiting
+from holdfast.upkeep import LogGround, merge_waiting
 
 TRIES = 5
 """How often a change begins anew when other writers change the same rows first."""

@@ -15,16 +15,16 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from holdfast.commits._lance import translated
+from holdfast.commits import translated
 from holdfast.edit._clauses import Clause, When
 from holdfast.edit._computed import Computed, Fragment, by_fragment
 from holdfast.edit._results import Counts
 from holdfast.edit._rows import fit_batch, refuse_unwritable, write_rows
 from holdfast.edit._where import refuse_columns
 from holdfast.errors import InvalidInputError
-from holdfast.memtable._filter import NUMBER, in_memory
-from holdfast.shard._sstables import whole
-from holdfast.upkeep._key_set import ADDRESS, KeySet, key_of
+from holdfast.memtable import NUMBER, in_memory
+from holdfast.shard import whole
+from holdfast.upkeep import ADDRESS, KeySet, key_of
 
 SOURCE, TARGET = "source", "target"
 _SHOWN_KEYS = 10

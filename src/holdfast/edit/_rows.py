@@ -8,9 +8,9 @@ import lance
 import pyarrow as pa
 from lance.fragment import FragmentMetadata, write_fragments
 
-from holdfast.commits._lance import translated
+from holdfast.commits import translated
 from holdfast.errors import InvalidInputError
-from holdfast.formats._content import Content, parts_of
+from holdfast.formats import Content, parts_of
 
 _BLOB = b"lance-encoding:blob"
 

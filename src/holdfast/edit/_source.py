@@ -9,13 +9,13 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from holdfast.commits._data import Data, as_reader, read_any
+from holdfast.commits import Data, as_reader, read_any
 from holdfast.edit._clauses import DELETE_MARK, Clause
 from holdfast.edit._computed import Computed, Fragment
 from holdfast.edit._merge import Merge
 from holdfast.errors import InvalidInputError
-from holdfast.formats._keys import key_columns
-from holdfast.memtable._filter import matching
+from holdfast.formats import key_columns
+from holdfast.memtable import matching
 
 
 class DataMerge:

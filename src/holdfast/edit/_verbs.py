@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-from holdfast.commits._data import Data
+from holdfast.commits import Data
 from holdfast.edit._clauses import Clause, Matched, NotMatched, clauses_of
 from holdfast.edit._engine import TRIES, apply_change
 from holdfast.edit._results import ChangeResult
 from holdfast.edit._source import DataMerge
 from holdfast.edit._where import Delete, Replace, Update
 from holdfast.txn import TxnLike
-from holdfast.upkeep._verbs import UpkeepVerbs
+from holdfast.upkeep import UpkeepVerbs
 
 
 class EditVerbs(UpkeepVerbs, ABC):

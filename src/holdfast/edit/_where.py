@@ -12,16 +12,14 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from holdfast.commits._data import Data, as_reader, read_any
-from holdfast.commits._lance import translated
+from holdfast.commits import Data, as_reader, read_any, translated
 from holdfast.edit._computed import Computed, Fragment, by_fragment
 from holdfast.edit._results import Counts
 from holdfast.edit._rows import fit_batch, refuse_unwritable, write_rows
 from holdfast.errors import InvalidInputError
-from holdfast.formats._keys import key_columns
-from holdfast.formats._sql import quoted
-from holdfast.memtable._filter import matching
-from holdfast.upkeep._key_set import ADDRESS
+from holdfast.formats import key_columns, quoted
+from holdfast.memtable import matching
+from holdfast.upkeep import ADDRESS
 
 
 class Where:

@@ -19,18 +19,17 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from holdfast.errors import CorruptError
+from holdfast.formats._lance_messages import View, is_supported, lance_view
 from holdfast.formats._log_entry import LogEntry, read_log_entry
 from holdfast.formats._manifest import Head
 from holdfast.formats._protobuf import (
     BROKEN,
     FOOTER,
     LENGTH,
-    Described,
     main_section,
-    message_classes,
     read_section,
 )
-from holdfast.formats._transaction import APPENDED, FragmentEntry, transaction_path
+from holdfast.formats._transaction import FragmentEntry, transaction_path
 
 _FLAG_DELETIONS = 1
 _FLAG_V2_FILES = 4
@@ -39,32 +38,16 @@ _KNOWN_FLAGS = _FLAG_DELETIONS | _FLAG_V2_FILES | _FLAG_TABLE_CONFIG
 _NANOS = 1_000_000_000
 _SETTINGS = "lance."  # config entries that tell Lance what to do at a commit: clean up, say
 
-_MESSAGES: Described = {
-    **APPENDED,
-    "Words": (("first", 1, "string"), ("second", 2, "string")),
-    "Transaction": (
-        ("read_version", 1, "uint64"),
-        ("uuid", 2, "string"),
-        ("append", 100, "<Append"),
-    ),
-    # What an append takes over stays bytes, however much it is.
+_VIEW: View = {
     "Manifest": (
-        ("fields", 1, "*bytes"),
-        ("fragments", 2, "*bytes"),
-        ("version", 3, "uint64"),
-        ("schema_metadata", 5, "*bytes"),
-        ("index_section", 6, "uint64"),
-        ("timestamp", 7, "<Time"),
-        ("reader_feature_flags", 9, "uint64"),
-        ("writer_feature_flags", 10, "uint64"),
-        ("max_fragment_id", 11, "uint32"),
-        ("transaction_file", 12, "string"),
-        ("writer_version", 13, "bytes"),
-        ("data_format", 15, "bytes"),
-        ("config", 16, "{}"),
-        ("table_metadata", 19, "*bytes"),
-        ("transaction_section", 23, "uint64"),
+        "fields! fragments! version schema_metadata! index_section timestamp "
+        "reader_feature_flags writer_feature_flags max_fragment_id transaction_file "
+        "writer_version! data_format! config table_metadata! transaction_section"
     ),
+    "DataFragment": "id files deletion_file physical_rows",
+    "DeletionFile": "num_deleted_rows",
+    "Transaction": "read_version uuid append",
+    "WriterVersion": "library version",
 }
 
 
@@ -168,6 +151,7 @@ class Base:
         return (
             not len(UnknownFieldSet(message))
             and not flags & ~_KNOWN_FLAGS
+            and is_supported(self._release)
             and message.writer_version == _words("lance", self._release)
             and not any(key.startswith(_SETTINGS) for key in self.config)
             and (message.HasField("max_fragment_id") or not message.fragments)
@@ -253,11 +237,11 @@ def _fragment(entry: FragmentEntry, number: int) -> Any:  # noqa: ANN401
 @functools.lru_cache(maxsize=16)
 def _words(first: str, second: str) -> bytes:
     """Return two words as Lance keeps its release, or the format of its files."""
-    message: Any = _classes()["Words"](first=first, second=second)
+    message: Any = _classes()["WriterVersion"](library=first, version=second)
     body: bytes = message.SerializeToString(deterministic=True)
     return body
 
 
 @functools.cache
 def _classes() -> Mapping[str, type[Message]]:
-    return message_classes("holdfast.append", _MESSAGES)
+    return lance_view("holdfast.append", _VIEW)

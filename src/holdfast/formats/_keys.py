@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from holdfast.errors import InvalidInputError
 from holdfast.formats._bloom import Hashes, hash_numbers, hash_rows
-from holdfast.formats._content import parts_of
+from holdfast.formats._content import check_types, parts_of, widened
 from holdfast.formats._ragged import (
     Ragged,
     as_array,
@@ -68,6 +68,21 @@ def _key_place(field: pa.Field) -> int | None:
     if _NUMBER.fullmatch(place) and int(place) < 1 << 32:
         return int(place)
     return 0 if metadata.get(PRIMARY_KEY, b"").lower() in _YES else None
+
+
+def add_key(schema: pa.Schema, primary_key: Sequence[str]) -> pa.Schema:
+    """Return the schema that a new table gets: checked, with wide dictionaries and its key.
+
+    Raises:
+        InvalidInputError: no columns, a type that Lance cannot keep, or no such key.
+    """
+    if not isinstance(schema, pa.Schema) or not schema.names:
+        raise InvalidInputError("a table needs a pyarrow schema with at least one column")
+    if isinstance(primary_key, str):
+        raise InvalidInputError("a primary key is a list of column names", key=primary_key)
+    check_types(schema)
+    wide = [field.with_type(widened(field.type)) for field in schema]
+    return mark_key(pa.schema(wide, schema.metadata), list(primary_key))
 
 
 def mark_key(schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 from google.protobuf.message import Message
 
 from holdfast.errors import CorruptError
+from holdfast.formats._lance_messages import View, lance_view
 from holdfast.formats._mem_wal_details import (
     DETAILS_TYPE,
     LOG_ID_KEY,
@@ -31,32 +32,21 @@ from holdfast.formats._protobuf import (
     BROKEN,
     FOOTER,
     LENGTH,
-    Described,
     main_section,
-    message_classes,
     read_section,
 )
 
 _Made: TypeAlias = Any  # a message of a class that is made at run time
 
 # Only what is changed; the rest passes through.
-_MESSAGES: Described = {
-    "Uuid": (("uuid", 1, "bytes"),),
-    "CompactedSsTable": (("shard_id", 1, "<Uuid"), ("generation", 2, "uint64")),
-    "ShardingField": (("source_ids", 2, "*int32"),),
-    "ShardingSpec": (("fields", 2, "*<ShardingField"),),
-    "IndexCatchup": (("index", 1, "string"),),
-    "Details": (
-        ("specs", 7, "*<ShardingSpec"),
-        ("maintained", 8, "*string"),
-        ("compacted", 9, "*<CompactedSsTable"),
-        ("catchup", 10, "*<IndexCatchup"),
-        ("defaults", 11, "{}"),
-    ),
-    "Any": (("type_url", 1, "string"), ("value", 2, "bytes")),
-    "Index": (("uuid", 1, "<Uuid"), ("name", 3, "string"), ("details", 6, "<Any")),
-    "IndexSection": (("indices", 1, "*<Index"),),
-    "Manifest": (("index_section", 6, "uint64"),),
+_VIEW: View = {
+    "Manifest": "index_section",
+    "IndexSection": "indices",
+    "Index": "uuid name details",
+    "Details": "specs maintained compacted catchup defaults",
+    "ShardingSpec": "fields",
+    "ShardingField": "source_ids",
+    "IndexCatchup": "index",
 }
 
 
@@ -203,4 +193,4 @@ def _parse(manifest: bytes) -> tuple[_Made, _Made, int, int]:
 
 @functools.cache
 def _classes() -> Mapping[str, type[Message]]:
-    return message_classes("holdfast.log_entry", _MESSAGES)
+    return lance_view("holdfast.log_entry", _VIEW)

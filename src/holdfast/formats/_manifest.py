@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 from google.protobuf.message import Message
 
 from holdfast.errors import CorruptError
+from holdfast.formats._lance_messages import View, lance_view
 from holdfast.formats._mem_wal_details import MEM_WAL_INDEX
 from holdfast.formats._protobuf import (
     BROKEN,
     LENGTH,
-    Described,
     main_section,
-    message_classes,
     read_section,
 )
 
@@ -40,65 +39,19 @@ _KEY_METADATA = "lance-schema:unenforced-primary-key"
 _SYSTEM_INDEX = "__lance_"
 _DELETION_SUFFIXES = ("arrow", "bin")
 
-_MESSAGES: Described = {
-    "DataFile": (("path", 1, "string"), ("base_id", 7, "uint32")),
-    "DeletionFile": (
-        ("file_type", 1, "uint64"),
-        ("read_version", 2, "uint64"),
-        ("id", 3, "uint64"),
-        ("base_id", 7, "uint32"),
+_VIEW: View = {
+    "Manifest": "fragments index_section writer_feature_flags transaction_file config base_paths",
+    "DataFragment": "id files deletion_file",
+    "DataFile": "path base_id",
+    "DeletionFile": "file_type read_version id base_id",
+    "Head=Manifest": (
+        "fields version index_section writer_feature_flags transaction_file config base_paths! "
+        "transaction_section"
     ),
-    "BasePath": (("id", 1, "uint32"), ("is_dataset_root", 3, "bool"), ("path", 4, "string")),
-    "DataFragment": (
-        ("id", 1, "uint64"),
-        ("files", 2, "*<DataFile"),
-        ("deletion_file", 3, "<DeletionFile"),
-    ),
-    "Manifest": (
-        ("fragments", 2, "*<DataFragment"),
-        ("index_section", 6, "uint64"),
-        ("writer_feature_flags", 10, "uint64"),
-        ("transaction_file", 12, "string"),
-        ("config", 16, "{}"),
-        ("base_paths", 18, "*<BasePath"),
-    ),
-    "Field": (
-        ("name", 2, "string"),
-        ("id", 3, "int32"),
-        ("parent_id", 4, "int32"),
-        ("logical_type", 5, "string"),
-        ("metadata", 10, "{bytes}"),
-        ("primary_key", 12, "bool"),
-        ("key_position", 13, "uint32"),
-    ),
-    # A manifest without its fragments: they pass through unread, however many there are.
-    "Head": (
-        ("fields", 1, "*<Field"),
-        ("version", 3, "uint64"),
-        ("index_section", 6, "uint64"),
-        ("writer_feature_flags", 10, "uint64"),
-        ("transaction_file", 12, "string"),
-        ("config", 16, "{}"),
-        ("base_paths", 18, "*bytes"),
-        ("transaction_section", 23, "uint64"),
-    ),
-    # A transaction, by the operations that bring columns or a config of their own.
-    "Empty": (),
-    "Brings": (
-        ("overwrite", 102, "<Empty"),
-        ("merge", 105, "<Empty"),
-        ("restore", 106, "<Empty"),
-        ("update_config", 110, "<Empty"),
-    ),
-    "Uuid": (("uuid", 1, "bytes"),),
-    "IndexFile": (("path", 1, "string"), ("size_bytes", 2, "uint64")),
-    "Index": (
-        ("uuid", 1, "<Uuid"),
-        ("name", 3, "string"),
-        ("base_id", 9, "uint32"),
-        ("files", 10, "*<IndexFile"),
-    ),
-    "IndexSection": (("indices", 1, "*<Index"),),
+    "Field": "name id parent_id logical_type metadata primary_key key_position",
+    "Brings=Transaction": "overwrite merge restore update_config",
+    "IndexSection": "indices",
+    "Index": "uuid name base_id files",
 }
 
 
@@ -419,4 +372,4 @@ def _parse(
 
 @functools.cache
 def _classes() -> Mapping[str, type[Message]]:
-    return message_classes("holdfast.manifest", _MESSAGES)
+    return lance_view("holdfast.manifest", _VIEW)

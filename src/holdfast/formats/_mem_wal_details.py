@@ -15,11 +15,10 @@ from typing import Any, TypeAlias
 from google.protobuf.message import Message
 
 from holdfast.errors import CorruptError
+from holdfast.formats._lance_messages import View, lance_view
 from holdfast.formats._protobuf import (
     BROKEN,
-    Described,
     main_section,
-    message_classes,
     read_section,
 )
 
@@ -33,39 +32,13 @@ _Made: TypeAlias = Any  # a message of a class that is made at run time
 
 DETAILS_TYPE = "/lance.table.MemWalIndexDetails"
 
-_MESSAGES: Described = {
-    "Uuid": (("uuid", 1, "bytes"),),
-    "ShardingField": (
-        ("field_id", 1, "string"),
-        ("source_ids", 2, "*int32"),
-        ("transform", 3, "string"),
-        ("expression", 4, "string"),
-        ("result_type", 5, "string"),
-        ("parameters", 6, "{}"),
-    ),
-    "ShardingSpec": (("spec_id", 1, "uint32"), ("fields", 2, "*<ShardingField")),
-    "CompactedSsTable": (("shard_id", 1, "<Uuid"), ("generation", 2, "uint64")),
-    "IndexCatchup": (("index", 1, "string"), ("generations", 2, "*<CompactedSsTable")),
+_VIEW: View = {
+    "Manifest": "index_section",
+    "IndexSection": "indices",
+    "Index": "uuid fields name details",
     "Details": (
-        ("snapshot_millis", 1, "int64"),
-        ("num_shards", 2, "uint32"),
-        ("snapshots", 3, "bytes"),
-        ("specs", 7, "*<ShardingSpec"),
-        ("maintained", 8, "*string"),
-        ("compacted", 9, "*<CompactedSsTable"),
-        ("catchup", 10, "*<IndexCatchup"),
-        ("defaults", 11, "{}"),
-        ("all", 12, "bool"),
+        "snapshot_millis num_shards snapshots specs maintained compacted catchup defaults all"
     ),
-    "Any": (("type_url", 1, "string"), ("value", 2, "bytes")),
-    "Index": (
-        ("uuid", 1, "<Uuid"),
-        ("fields", 2, "*int32"),
-        ("name", 3, "string"),
-        ("details", 6, "<Any"),
-    ),
-    "IndexSection": (("indices", 1, "*<Index"),),
-    "Manifest": (("index_section", 6, "uint64"),),
 }
 
 
@@ -229,4 +202,4 @@ def _add_generations(target: _Made, generations: Mapping[str, int]) -> None:
 
 @functools.cache
 def _classes() -> Mapping[str, type[Message]]:
-    return message_classes("holdfast.memwal", _MESSAGES)
+    return lance_view("holdfast.memwal", _VIEW)

@@ -15,29 +15,25 @@ from typing import Any, TypeAlias
 from google.protobuf.message import Message
 
 from holdfast.errors import ConflictError, CorruptError, InvalidInputError
+from holdfast.formats._lance_messages import View, lance_view
 from holdfast.formats._mem_wal_details import MEM_WAL_INDEX
 from holdfast.formats._names import check_shard_id
 from holdfast.formats._protobuf import (
     BROKEN,
     FOOTER,
     LENGTH,
-    Described,
     main_section,
-    message_classes,
     read_section,
 )
 
 _Made: TypeAlias = Any  # a message of a class that is made at run time
 
 # Only what is changed; the rest passes through.
-_MESSAGES: Described = {
-    "Uuid": (("uuid", 1, "bytes"),),
-    "CompactedSsTable": (("shard_id", 1, "<Uuid"), ("generation", 2, "uint64")),
-    "Details": (("compacted", 9, "*<CompactedSsTable"),),
-    "Any": (("type_url", 1, "string"), ("value", 2, "bytes")),
-    "Index": (("name", 3, "string"), ("details", 6, "<Any")),
-    "IndexSection": (("indices", 1, "*<Index"),),
-    "Manifest": (("index_section", 6, "uint64"),),
+_VIEW: View = {
+    "Manifest": "index_section",
+    "IndexSection": "indices",
+    "Index": "name details",
+    "Details": "compacted",
 }
 
 
@@ -124,4 +120,4 @@ def _no_log() -> InvalidInputError:
 
 @functools.cache
 def _classes() -> Mapping[str, type[Message]]:
-    return message_classes("holdfast.marker", _MESSAGES)
+    return lance_view("holdfast.marker", _VIEW)

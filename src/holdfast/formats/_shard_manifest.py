@@ -16,31 +16,14 @@ from typing import Any
 from google.protobuf.message import Message
 
 from holdfast.errors import CorruptError
+from holdfast.formats._lance_messages import View, lance_view
 from holdfast.formats._names import check_shard_id
-from holdfast.formats._protobuf import BROKEN, message_classes
+from holdfast.formats._protobuf import BROKEN
 
-_MESSAGES = {
-    "Uuid": (("uuid", 1, "bytes"),),
-    "SsTable": (
-        ("generation", 1, "uint64"),
-        ("path", 2, "string"),
-        ("in_memory_bytes", 3, "uint64"),
-        ("physical_rows", 4, "uint64"),
-        ("primary_key_bytes", 5, "uint64"),
-    ),
-    "FieldEntry": (("field_id", 1, "string"), ("value", 2, "bytes")),
+_VIEW: View = {
     "ShardManifest": (
-        ("version", 1, "uint64"),
-        ("writer_epoch", 2, "uint64"),
-        ("replay_after", 3, "uint64"),
-        ("last_seen", 4, "uint64"),
-        ("current_generation", 6, "uint64"),
-        ("sstables", 8, "*<SsTable"),
-        ("shard_spec_id", 10, "uint32"),
-        ("shard_id", 11, "<Uuid"),
-        ("field_entries", 14, "*<FieldEntry"),
-        ("status", 15, "uint32"),
-        ("token", 1000, "string"),
+        "version writer_epoch replay_after last_seen current_generation sstables shard_spec_id "
+        "shard_id field_entries status token"
     ),
 }
 _NUMBERS = (
@@ -175,7 +158,7 @@ def _set(message: Any, name: str, value: object) -> None:  # noqa: ANN401 - as a
 
 @functools.cache
 def _classes() -> Mapping[str, type[Message]]:
-    return message_classes("holdfast.shard", _MESSAGES)
+    return lance_view("holdfast.shard", _VIEW)
 
 
 def _message_class() -> type[Message]:

@@ -15,13 +15,12 @@ from typing import Any, TypeAlias
 from google.protobuf.message import Message
 
 from holdfast.errors import CorruptError
+from holdfast.formats._lance_messages import View, lance_view
 from holdfast.formats._names import check_path, version_name
 from holdfast.formats._protobuf import (
     BROKEN,
     LENGTH,
-    Described,
     main_section,
-    message_classes,
     read_section,
 )
 from holdfast.formats._wal_names import shard_folder
@@ -39,16 +38,11 @@ _AS_BYTES = {"string": "binary", "large_string": "large_binary"}
 _FOLDER = re.compile(r"[0-9a-f]{8}_gen_([0-9]{1,19})")
 _TOKEN = slice(3, 11)  # of `hf-` and 32 digits, the first eight digits
 
-_MESSAGES: Described = {
-    "Field": (
-        ("name", 2, "string"),
-        ("id", 3, "int32"),
-        ("parent", 4, "int32"),
-        ("logical_type", 5, "string"),
-    ),
-    "DataFile": (("path", 1, "string"), ("fields", 2, "*int32")),
-    "DataFragment": (("id", 1, "uint64"), ("files", 2, "*<DataFile")),
-    "Manifest": (("fields", 1, "*<Field"), ("fragments", 2, "*<DataFragment")),
+_VIEW: View = {
+    "Manifest": "fields fragments",
+    "Field": "name id parent_id logical_type",
+    "DataFragment": "id files",
+    "DataFile": "path fields",
 }
 
 
@@ -99,8 +93,8 @@ def renumber_columns(manifest: bytes, base: Mapping[tuple[str, ...], int]) -> by
         return manifest
     for field in message.fields:
         field.id = new[field.id]
-        if field.parent >= 0:
-            field.parent = new[field.parent]
+        if field.parent_id >= 0:
+            field.parent_id = new[field.parent_id]
     for fragment in message.fragments:
         for file in fragment.files:
             ids = [new[old] for old in file.fields]
@@ -128,7 +122,7 @@ def text_as_bytes(manifest: bytes) -> bytes:
 def _paths(message: _Made) -> dict[tuple[str, ...], int]:
     found: dict[int, tuple[str, ...]] = {}
     for field in message.fields:
-        above = found.get(field.parent, ()) if field.parent >= 0 else ()
+        above = found.get(field.parent_id, ()) if field.parent_id >= 0 else ()
         found[field.id] = (*above, field.name)
     return {path: column for column, path in found.items()}
 
@@ -144,4 +138,4 @@ def _parse(manifest: bytes) -> tuple[_Made, int, int]:
 
 @functools.cache
 def _classes() -> Mapping[str, type[Message]]:
-    return message_classes("holdfast.sstable", _MESSAGES)
+    return lance_view("holdfast.sstable", _VIEW)

@@ -17,12 +17,11 @@ from typing import Any, TypeAlias
 from google.protobuf.message import DecodeError, Message
 
 from holdfast.errors import CorruptError
+from holdfast.formats._lance_messages import OPERATIONS, View, lance_view
 from holdfast.formats._manifest import TOKEN_KEY, read_config
 from holdfast.formats._protobuf import (
     BROKEN,
-    Described,
     main_section,
-    message_classes,
     read_section,
 )
 
@@ -35,84 +34,12 @@ Made: TypeAlias = Any
 
 _SUFFIX = ".txn"
 
-# Lance's operations in the order of their field numbers, from 100.
-_OPERATIONS = (
-    "Append",
-    "Delete",
-    "Overwrite",
-    "CreateIndex",
-    "Rewrite",
-    "Merge",
-    "Restore",
-    "ReserveFragments",
-    "Update",
-    "Project",
-    "UpdateConfig",
-    "DataReplacement",
-    "UpdateMemWalState",
-    "Clone",
-    "UpdateBases",
-    "DataOverlay",
-)
-_FIRST_OPERATION = 100
-_DESCRIBED = frozenset({"Append", "Delete", "Rewrite", "Update"})
-
-APPENDED: Described = {
-    "Time": (("seconds", 1, "int64"), ("nanos", 2, "int32")),
-    "DataFile": (
-        ("path", 1, "string"),
-        ("fields", 2, "*int32"),
-        ("column_indices", 3, "*int32"),
-        ("file_major_version", 4, "uint32"),
-        ("file_minor_version", 5, "uint32"),
-        ("file_size_bytes", 6, "uint64"),
-        ("base_id", 7, "uint32"),
-    ),
-    "DeletionFile": (("num_deleted_rows", 4, "uint64"),),
-    "DataFragment": (
-        ("id", 1, "uint64"),
-        ("files", 2, "*<DataFile"),
-        ("deletion_file", 3, "<DeletionFile"),
-        ("physical_rows", 4, "uint64"),
-    ),
-    "Append": (("fragments", 1, "*<DataFragment"),),
-}
-"""What manifests and the transactions of appends have in common."""
-
-_MESSAGES: Described = {
-    **APPENDED,
-    "Field": (
-        ("id", 3, "int32"),
-        ("parent_id", 4, "int32"),
-        ("nullable", 6, "bool"),
-    ),
-    "Manifest": (
-        ("fields", 1, "*<Field"),
-        ("fragments", 2, "*<DataFragment"),
-        ("version", 3, "uint64"),
-        ("timestamp", 7, "<Time"),
-        ("transaction_file", 12, "string"),
-        ("transaction_section", 23, "uint64"),
-    ),
-    "Delete": (
-        ("updated_fragments", 1, "*<DataFragment"),
-        ("deleted_fragment_ids", 2, "*uint64"),
-    ),
-    "RewriteGroup": (("old_fragments", 1, "*<DataFragment"),),
-    "Rewrite": (("old_fragments", 1, "*<DataFragment"), ("groups", 3, "*<RewriteGroup")),
-    "Update": (
-        ("removed_fragment_ids", 1, "*uint64"),
-        ("updated_fragments", 2, "*<DataFragment"),
-    ),
-    "Other": (),
-    "Transaction": (
-        ("read_version", 1, "uint64"),
-        ("uuid", 2, "string"),
-        *(
-            (name, number, f"<{name}" if name in _DESCRIBED else "<Other")
-            for number, name in enumerate(_OPERATIONS, _FIRST_OPERATION)
-        ),
-    ),
+_VIEW: View = {
+    "Manifest": "fields fragments version timestamp transaction_file transaction_section",
+    "Field": "id parent_id nullable",
+    "DataFragment": "id files deletion_file physical_rows",
+    "DeletionFile": "num_deleted_rows",
+    "Transaction": f"read_version uuid {' '.join(OPERATIONS)}",
 }
 
 
@@ -307,9 +234,9 @@ def data_path(file: str) -> str:
 
 
 def _transaction(message: Made) -> Transaction:
-    found = [name for name in _OPERATIONS if message.HasField(name)]
-    operation = found[0] if found else "Unknown"
-    body = getattr(message, operation, None)
+    field = next((name for name in OPERATIONS if message.HasField(name)), "")
+    operation = OPERATIONS.get(field, "Unknown")
+    body = getattr(message, field, None)
     replaced = _replaced(operation, body)
     touched = {part.id for part in replaced}
     touched.update(getattr(body, "deleted_fragment_ids", ()))
@@ -364,4 +291,4 @@ def _parse_manifest(manifest: bytes) -> tuple[Any, Any]:
 
 @functools.cache
 def _classes() -> Mapping[str, type[Message]]:
-    return message_classes("holdfast.transaction", _MESSAGES)
+    return lance_view("holdfast.transaction", _VIEW)

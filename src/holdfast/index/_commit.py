@@ -16,9 +16,7 @@ import lance
 from lance.bitmap import Bitmap
 from lance.dataset import Index, IndexFile
 
-from holdfast.commits._opening import opened
-from holdfast.commits._operation import AlreadyAppliedError, Operation
-from holdfast.commits._versions import Versions
+from holdfast.commits import AlreadyAppliedError, Operation, Versions, opened
 from holdfast.errors import ConflictError, CorruptError, NotFoundError
 from holdfast.formats import Plan
 from holdfast.index._finalize import Complete

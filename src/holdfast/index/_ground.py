@@ -12,8 +12,7 @@ from typing import TypeVar
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter import Arbiter, RetryPolicy
-from holdfast.arbiter._decision import Attempts
+from holdfast.arbiter import Arbiter, Attempts, RetryPolicy
 from holdfast.errors import CorruptError, HoldfastError, NotFoundError, UnavailableError
 from holdfast.events import EventKind, emit
 from holdfast.formats import Name

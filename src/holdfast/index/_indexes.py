@@ -10,12 +10,9 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from holdfast.commits._opening import opened
-from holdfast.commits._operation import Operation
-from holdfast.commits._versions import Versions
+from holdfast.commits import Operation, Versions, opened
 from holdfast.errors import InvalidInputError, NotFoundError
-from holdfast.formats import BuildRecord, Part, index_id
-from holdfast.formats._vacuum_mark import read_mark
+from holdfast.formats import BuildRecord, Part, index_id, read_mark
 from holdfast.index._builds import BuildInfo, describe, open_records, pack, start
 from holdfast.index._commit import TableCommits, txn_of
 from holdfast.index._existing import Fate, fate_of

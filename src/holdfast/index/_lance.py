@@ -10,7 +10,7 @@ import lance
 from lance.dataset import Index
 from lance.file import LanceFileReader
 
-from holdfast.commits._lance import translated
+from holdfast.commits import translated
 from holdfast.errors import CorruptError
 from holdfast.formats import (
     PART_FILES,

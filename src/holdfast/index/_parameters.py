@@ -16,7 +16,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from holdfast.commits._lance import meaning_of
+from holdfast.commits import meaning_of
 from holdfast.errors import CorruptError, InvalidInputError
 from holdfast.formats import BuildRecord, Details, index_folder, index_id
 from holdfast.index._lance import details_of, stage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.arbiter import RecordedDecisions
+from holdfast.arbiter import SupportsSeries
 from holdfast.errors import HoldfastError
 from holdfast.events import EventKind, emit
 from holdfast.formats import (
@@ -110,7 +110,7 @@ def _sweep(ground: Ground, plan: Plan) -> None:
     for attempt in sorted(declared | set(plan.attempts)):
         done &= ground.remove(info.path for info in ground.list(index_folder(attempt)))
     tasks = [path for path in seen if is_task_path(path)]
-    if isinstance(ground.arbiter, RecordedDecisions):
+    if isinstance(ground.arbiter, SupportsSeries):
         for path in tasks:  # the boundary first: a sleeping task must not decide again
             ground.arbiter.accept(Name.single(path).series, 0)
     notes = [attempt_path(plan.build_id, attempt) for attempt in plan.attempts]

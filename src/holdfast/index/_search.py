@@ -9,10 +9,10 @@ import lance
 import pyarrow as pa
 from lance.query import FullTextQuery
 
-from holdfast.commits._lance import translated
+from holdfast.commits import translated
 from holdfast.errors import InvalidInputError
 from holdfast.index._query import is_plain, parse_query
-from holdfast.read._ranked import full_text
+from holdfast.read import full_text
 
 SCORE = "_score"
 

@@ -26,6 +26,7 @@ from holdfast.formats import (
     attempt_path,
     build_record_path,
     decode_build,
+    decode_plan,
     decode_task,
     encode_index_record,
     index_folder,
@@ -33,7 +34,6 @@ from holdfast.formats import (
     plan_name,
     task_name,
 )
-from holdfast.formats._index_records import decode_plan
 from holdfast.index._ground import Ground
 
 

@@ -12,7 +12,7 @@ from lance.query import FullTextQuery
 
 from holdfast._clock import Clock
 from holdfast.arbiter import Arbiter
-from holdfast.commits._versions import Versions
+from holdfast.commits import Versions
 from holdfast.errors import InvalidInputError
 from holdfast.index._builds import BuildInfo
 from holdfast.index._ground import Ground
@@ -21,10 +21,7 @@ from holdfast.index._progress import Watch
 from holdfast.index._query import is_plain, parse_query
 from holdfast.index._results import IndexInfo, IndexResult
 from holdfast.index._search import search
-from holdfast.read._ranked import search as search_view
-from holdfast.read._reader import Reader
-from holdfast.read._snapshot import Freshness
-from holdfast.read._view import View
+from holdfast.read import Freshness, Reader, View, search_view
 from holdfast.storage import ObjectStore
 
 SEARCH_LIMIT = 10

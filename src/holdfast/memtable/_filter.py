@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.commits._lance import translated
+from holdfast.commits import translated
 from holdfast.errors import InvalidInputError
 
 PLACE = "memory://"

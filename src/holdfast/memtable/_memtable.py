@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.formats._keys import newest_per_key
-from holdfast.formats._sstable import TOMBSTONE
+from holdfast.formats import TOMBSTONE, newest_per_key
 from holdfast.memtable._parts import (
     KeyCodes,
     Keys,

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.formats._keys import key_values
+from holdfast.formats import key_values
 
 FAN = 8
 """How many neighbours of one level become one of the next."""

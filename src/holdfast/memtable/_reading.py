@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import InvalidInputError
-from holdfast.formats._sstable import TOMBSTONE
+from holdfast.formats import TOMBSTONE
 from holdfast.memtable._filter import Filtered, matching
 from holdfast.memtable._memtable import Mask, MemTable, Snapshot
 from holdfast.memtable._text import TextIndex

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.commits._lance import translated
+from holdfast.commits import translated
 from holdfast.memtable._filter import NUMBER, in_memory, numbered
 
 _INDEX = "text"

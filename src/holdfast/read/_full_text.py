@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from holdfast.read._lance import Dataset, in_memory
 from holdfast.read._levels import ADDRESS, Level
-from holdfast.shard._base import KeptIndex, kept_index
+from holdfast.shard import KeptIndex, kept_index
 
 SCORE = "_score"
 INVERTED = "INVERTED"

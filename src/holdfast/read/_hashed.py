@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.formats._ragged import variable
+from holdfast.formats import variable
 
 Hashes = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.int64] | npt.NDArray[np.int32]

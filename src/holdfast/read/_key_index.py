@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from holdfast.formats._key_index import PAGE_ROWS, key_index_data
+from holdfast.formats import PAGE_ROWS, key_index_data
 
 Page: TypeAlias = "tuple[pa.Array, pa.Array]"
 """Keys in their order, and the place of each key's row."""

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import lance
 import pyarrow as pa
 
-from holdfast.commits._lance import is_foreign, meaning_of
+from holdfast.commits import is_foreign, meaning_of
 from holdfast.errors import NotFoundError
 
 Dataset: TypeAlias = Any  # lance.LanceDataset, whose types are too narrow for what it takes

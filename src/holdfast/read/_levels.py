@@ -17,10 +17,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import CorruptError
-from holdfast.formats._entry import Entry
-from holdfast.formats._fields import Field, arrow_field, counterpart, fit_column, lance_fields
-from holdfast.formats._keys import key_columns, key_values
-from holdfast.formats._sstable import TOMBSTONE
+from holdfast.formats import (
+    TOMBSTONE,
+    Entry,
+    Field,
+    arrow_field,
+    counterpart,
+    fit_column,
+    key_columns,
+    key_values,
+    lance_fields,
+)
 from holdfast.read._key_index import KeyIndex
 from holdfast.read._lance import Dataset, in_memory
 from holdfast.read._newest import Mask

@@ -11,12 +11,9 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.commits._data import refuse_fractions
+from holdfast.commits import refuse_fractions
 from holdfast.errors import InvalidInputError
-from holdfast.formats._content import check_values
-from holdfast.formats._keys import key_values
-from holdfast.formats._sql import literals, quoted
-from holdfast.formats._sstable import TOMBSTONE
+from holdfast.formats import TOMBSTONE, check_values, key_values, literals, quoted
 from holdfast.read._lance import Dataset, reading
 from holdfast.read._levels import Columns, Level, whole
 from holdfast.read._view import View

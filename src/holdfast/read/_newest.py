@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pds
 
-from holdfast.formats._keys import key_values
+from holdfast.formats import key_values
 from holdfast.read._hashed import HashedKeys
 
 Mask: TypeAlias = npt.NDArray[np.bool_]

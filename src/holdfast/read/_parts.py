@@ -13,10 +13,15 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from holdfast.errors import NotFoundError
-from holdfast.formats._entry import Entry, decode_entry
-from holdfast.formats._shard_manifest import ShardManifest, SsTable
-from holdfast.formats._snapshot import ShardRecord, SnapshotRecord
-from holdfast.formats._wal_names import entry_name
+from holdfast.formats import (
+    Entry,
+    ShardManifest,
+    ShardRecord,
+    SnapshotRecord,
+    SsTable,
+    decode_entry,
+    entry_name,
+)
 from holdfast.read._lance import open_dataset, reading
 from holdfast.read._reader import expired
 from holdfast.read._snapshot import BaseVersion, ShardSnapshot, Snapshot

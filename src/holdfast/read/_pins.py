@@ -22,7 +22,7 @@ from datetime import timedelta
 
 from holdfast.errors import CorruptError, HoldfastError, NotFoundError
 from holdfast.events import EventKind, emit
-from holdfast.formats._snapshot import (
+from holdfast.formats import (
     SNAPSHOT_PINS_FOLDER,
     SnapshotRecord,
     decode_snapshot,

@@ -25,7 +25,7 @@ from holdfast.read._lance import Dataset, reading
 from holdfast.read._levels import ADDRESS, Level, whole
 from holdfast.read._newest import Mask
 from holdfast.read._view import View
-from holdfast.shard._base import KeptIndex, kept_index
+from holdfast.shard import KeptIndex, kept_index
 
 DISTANCE = "_distance"
 Vector: TypeAlias = "Sequence[float] | npt.NDArray[np.floating[Any]] | pa.Array"
@@ -85,7 +85,7 @@ def nearest(
     return _best(view, schema, k, ask, levels, by=DISTANCE, order="ascending")
 
 
-def search(
+def search_view(
     view: View,
     column: str,
     query: object,

@@ -14,14 +14,11 @@ import pyarrow as pa
 from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter import Arbiter
 from holdfast.errors import InvalidInputError, NotFoundError, SnapshotExpiredError
-from holdfast.formats import read_config, version_name
-from holdfast.formats._log_entry import read_log_entry
-from holdfast.formats._mem_wal_details import LOG_ID_KEY
-from holdfast.formats._snapshot import SnapshotRecord
+from holdfast.formats import LOG_ID_KEY, SnapshotRecord, read_config, read_log_entry, version_name
 from holdfast.read._lance import Dataset
 from holdfast.read._lookup import Keys, lookup
 from holdfast.read._pins import release, take_pinned
-from holdfast.read._ranked import Vector, nearest, search
+from holdfast.read._ranked import Vector, nearest, search_view
 from holdfast.read._snapshot import (
     BaseVersion,
     Freshness,
@@ -238,7 +235,7 @@ class TableSnapshot(Handle):
         Raises:
             As for `scan`.
         """
-        return self._of(lambda view: search(view, column, query, limit, **options))
+        return self._of(lambda view: search_view(view, column, query, limit, **options))
 
     def close(self) -> None:
         """Release the pin, if there is one; safe to call again."""
@@ -302,4 +299,4 @@ def _read_all(
     return pa.Table.from_batches(view.batches(columns, wanted, limit), view.schema(columns))
 
 
-__all__ = ["Keys", "Reader", "TableSnapshot", "Vector", "lookup", "nearest", "search"]
+__all__ = ["Keys", "Reader", "TableSnapshot", "Vector", "lookup", "nearest", "search_view"]

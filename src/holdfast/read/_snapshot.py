@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
-from holdfast.commits._log_rules import lost_log
+from holdfast.commits import lost_log
 from holdfast.errors import (
     CorruptError,
     InvalidInputError,
@@ -37,9 +37,7 @@ from holdfast.errors import (
     SnapshotExpiredError,
     WalGapError,
 )
-from holdfast.formats._entry import Entry
-from holdfast.formats._shard_manifest import ShardManifest, SsTable
-from holdfast.formats._snapshot import ShardRecord, SnapshotRecord
+from holdfast.formats import Entry, ShardManifest, ShardRecord, SnapshotRecord, SsTable
 
 Freshness = Literal["latest", "flushed", "base"]
 """How new rows must be: with the log, with SSTables only, or the base table alone."""

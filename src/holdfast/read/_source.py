@@ -6,14 +6,10 @@ from collections.abc import Callable, Sequence
 
 from holdfast.arbiter import Arbiter
 from holdfast.errors import CollectedError, WalGapError
-from holdfast.formats._entry import Entry
-from holdfast.formats._shard_manifest import ShardManifest
-from holdfast.formats._wal_names import MEM_WAL_FOLDER, shard_of
+from holdfast.formats import MEM_WAL_FOLDER, Entry, ShardManifest, shard_of
 from holdfast.read._snapshot import BaseVersion, LogTail
 from holdfast.storage import ObjectStore
-from holdfast.wal._log import Chain
-from holdfast.wal._manifests import ShardManifests
-from holdfast.wal._tailer import WalTailer
+from holdfast.wal import Chain, ShardManifests, WalTailer
 
 
 class Shards:

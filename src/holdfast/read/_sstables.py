@@ -8,14 +8,15 @@ import pyarrow as pa
 from lance.file import LanceFileReader
 
 from holdfast.errors import NotFoundError
-from holdfast.formats._bloom import hash_rows, may_contain
-from holdfast.formats._key_index import PAGE_ROWS
-from holdfast.formats._keys import hashed_bytes
-from holdfast.formats._shard_manifest import SsTable
-from holdfast.formats._sstable import (
+from holdfast.formats import (
     BLOOM_FILE,
     KEY_INDEX_DATA,
     KEY_INDEX_LOOKUP,
+    PAGE_ROWS,
+    SsTable,
+    hash_rows,
+    hashed_bytes,
+    may_contain,
     sstable_path,
 )
 from holdfast.read._key_index import KeyIndex, Page

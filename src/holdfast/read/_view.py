@@ -10,8 +10,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import pyarrow as pa
 
 from holdfast.errors import InvalidInputError
-from holdfast.formats._shard_manifest import SsTable
-from holdfast.formats._sql import check_names
+from holdfast.formats import SsTable, check_names
 from holdfast.read._lance import Dataset, batch_rows, reading
 from holdfast.read._levels import Columns, Level, SstableFiles, log_level, sstable_level
 from holdfast.read._newest import KeySet, find_newest

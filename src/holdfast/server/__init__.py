@@ -10,9 +10,9 @@ Needs the extra `server`. `async` is used in this folder alone: what blocks runs
 thread pools.
 """
 
-import importlib
 from typing import TYPE_CHECKING
 
+from holdfast._lazy import load_names
 from holdfast.server._settings import ServerSettings
 from holdfast.server._tokens import Role, Tokens, new_secret, token_line
 
@@ -22,8 +22,4 @@ if TYPE_CHECKING:
 __all__ = ["Role", "ServerSettings", "Tokens", "new_secret", "serve", "token_line"]
 
 
-def __getattr__(name: str) -> object:
-    """Load the server, and the web libraries with it, when it is first asked for."""
-    if name != "serve":
-        raise AttributeError(f"module 'holdfast.server' has no attribute {name!r}")
-    return importlib.import_module("holdfast.server._run").serve
+__getattr__ = load_names(__name__, {"_run": "serve"})  # and the web libraries with it

@@ -1,19 +1,67 @@
 """`ShardWriter`: a shard's log, rows in memory and SSTables in one handle."""
 
-from holdfast.shard._config import ShardWriterConfig
-from holdfast.shard._engine import PutResult
-from holdfast.shard._shards import Router, Shard, Sharding
-from holdfast.shard._stats import MemTableStats, WalStats, WriterStats
-from holdfast.shard._writer import ShardWriter
+from typing import TYPE_CHECKING
+
+from holdfast._lazy import load_names
+
+if TYPE_CHECKING:
+    from holdfast.shard._base import (
+        Base,
+        KeptIndex,
+        base_of_rows,
+        kept_index,
+        read_base,
+        read_entry,
+    )
+    from holdfast.shard._config import ShardWriterConfig
+    from holdfast.shard._engine import MEMTABLE_TAG, PutResult
+    from holdfast.shard._rows import Given, fitted, rows_of, stored, tombstones_of
+    from holdfast.shard._shards import UNSHARDED, Router, Shard, Sharding, find_shard
+    from holdfast.shard._sstables import Sstables, whole
+    from holdfast.shard._stats import MemTableStats, WalStats, WriterStats
+    from holdfast.shard._verbs import ShardVerbs
+    from holdfast.shard._writer import ShardWriter
 
 __all__ = [
+    "MEMTABLE_TAG",
+    "UNSHARDED",
+    "Base",
+    "Given",
+    "KeptIndex",
     "MemTableStats",
     "PutResult",
     "Router",
     "Shard",
+    "ShardVerbs",
     "ShardWriter",
     "ShardWriterConfig",
     "Sharding",
+    "Sstables",
     "WalStats",
     "WriterStats",
+    "base_of_rows",
+    "find_shard",
+    "fitted",
+    "kept_index",
+    "read_base",
+    "read_entry",
+    "rows_of",
+    "stored",
+    "tombstones_of",
+    "whole",
 ]
+
+__getattr__ = load_names(
+    __name__,
+    {
+        "_base": "Base KeptIndex base_of_rows kept_index read_base read_entry",
+        "_config": "ShardWriterConfig",
+        "_engine": "MEMTABLE_TAG PutResult",
+        "_rows": "Given fitted rows_of stored tombstones_of",
+        "_shards": "UNSHARDED Router Shard Sharding find_shard",
+        "_sstables": "Sstables whole",
+        "_stats": "MemTableStats WalStats WriterStats",
+        "_verbs": "ShardVerbs",
+        "_writer": "ShardWriter",
+    },
+)

@@ -10,16 +10,24 @@ import lance
 import pyarrow as pa
 from lance.query import DocumentGranularity
 
-from holdfast.commits._log_rules import check_log_id, lost_log
+from holdfast.commits import check_log_id, lost_log
 from holdfast.errors import InvalidInputError
-from holdfast.formats._content import Content
-from holdfast.formats._entry import log_schema
-from holdfast.formats._fields import Field, lance_fields
-from holdfast.formats._keys import check_key_types, key_columns
-from holdfast.formats._log_entry import LogEntry, read_log_entry
-from holdfast.formats._manifest import Head
-from holdfast.formats._mem_wal_details import MEM_WAL_INDEX, MemWalDetails, read_details
-from holdfast.formats._sstable import TOMBSTONE, column_ids
+from holdfast.formats import (
+    MEM_WAL_INDEX,
+    TOMBSTONE,
+    Content,
+    Field,
+    Head,
+    LogEntry,
+    MemWalDetails,
+    check_key_types,
+    column_ids,
+    key_columns,
+    lance_fields,
+    log_schema,
+    read_details,
+    read_log_entry,
+)
 
 _Described: TypeAlias = Any  # pylance's description of an index
 _VECTOR = "VECTOR"

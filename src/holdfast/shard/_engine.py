@@ -36,9 +36,7 @@ from holdfast.errors import (
     UnavailableError,
 )
 from holdfast.events import EventKind, emit
-from holdfast.formats import TXNS_TAG, txns_tag
-from holdfast.formats._entry import EntryDraft
-from holdfast.formats._shard_manifest import SsTable
+from holdfast.formats import TXNS_TAG, EntryDraft, SsTable, txns_tag
 from holdfast.memtable import IndexConfig, MemTable, Reading
 from holdfast.shard._base import Base
 from holdfast.shard._budget import Budget, Charge

@@ -46,7 +46,7 @@ from typing import Protocol
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._wakeup import await_item
-from holdfast.commits._lance import is_panic
+from holdfast.commits import is_panic
 from holdfast.errors import HoldfastError
 
 log = logging.getLogger("holdfast.shard")

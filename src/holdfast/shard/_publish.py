@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from holdfast.errors import CorruptError
-from holdfast.formats._shard_manifest import ShardManifest, SsTable
+from holdfast.formats import ShardManifest, SsTable
 from holdfast.memtable import MemTable
 from holdfast.shard._tables import Generation, Tables
 from holdfast.wal import ShardManifests

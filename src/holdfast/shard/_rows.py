@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from holdfast.commits._data import (
+from holdfast.commits import (
     ArrowStream,
     Data,
     as_reader,
@@ -16,12 +16,10 @@ from holdfast.commits._data import (
     differences,
     read_any,
     refuse_fractions,
+    translated,
 )
-from holdfast.commits._lance import translated
 from holdfast.errors import CorruptError, InvalidInputError
-from holdfast.formats._entry import MAX_ENTRY_BYTES
-from holdfast.formats._fields import Field, arrow_field, counterpart, fit_array
-from holdfast.formats._sstable import TOMBSTONE
+from holdfast.formats import MAX_ENTRY_BYTES, TOMBSTONE, Field, arrow_field, counterpart, fit_array
 from holdfast.shard._base import Base
 
 Keys: TypeAlias = "ArrowStream | pa.RecordBatch | pa.Array | Sequence[Any]"

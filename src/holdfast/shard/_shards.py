@@ -15,13 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.commits._data import Data, as_reader
+from holdfast.commits import Data, as_reader
 from holdfast.errors import InvalidInputError
-from holdfast.formats import check_shard_id
-from holdfast.formats._mem_wal_details import ShardingField, ShardingSpec
-from holdfast.formats._sharding import (
+from holdfast.formats import (
     MAX_BUCKETS,
+    ShardingField,
+    ShardingSpec,
     bucket,
+    check_shard_id,
     scalar_bytes,
     shard_id_of_bucket,
     shard_id_of_value,

@@ -19,16 +19,18 @@ import pyarrow as pa
 from lance.file import LanceFileReader, LanceFileWriter
 
 from holdfast._ids import Ids
-from holdfast.commits._lance import translated
-from holdfast.formats._bloom import bloom_filter
-from holdfast.formats._key_index import key_index_data, key_index_lookup
-from holdfast.formats._keys import key_hashes, key_values
-from holdfast.formats._shard_manifest import SsTable
-from holdfast.formats._sstable import (
+from holdfast.commits import translated
+from holdfast.formats import (
     BLOOM_FILE,
     KEY_INDEX_DATA,
     KEY_INDEX_LOOKUP,
     SSTABLE_MANIFEST,
+    SsTable,
+    bloom_filter,
+    key_hashes,
+    key_index_data,
+    key_index_lookup,
+    key_values,
     renumber_columns,
     sstable_folder,
     sstable_path,

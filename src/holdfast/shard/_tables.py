@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from holdfast._clock import Clock
-from holdfast.formats._shard_manifest import SsTable
+from holdfast.formats import SsTable
 from holdfast.memtable import PIECE_ROWS, MemTable
 from holdfast.shard._base import Base
 from holdfast.shard._config import Settings

@@ -14,17 +14,17 @@ from lance.lance import Bitmap
 from holdfast._clock import Clock
 from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter import Arbiter
-from holdfast.commits._committer import LanceOperation
-from holdfast.commits._versions import Versions
+from holdfast.commits import LanceOperation, Versions
 from holdfast.errors import ConflictError, FencedError, InvalidInputError, NotFoundError
-from holdfast.formats import index_id, version_name
-from holdfast.formats._content import check_log_types
-from holdfast.formats._manifest import Head
-from holdfast.formats._mem_wal_details import (
+from holdfast.formats import (
     DETAILS_TYPE,
     MEM_WAL_INDEX,
+    Head,
     MemWalDetails,
+    check_log_types,
     encode_details,
+    index_id,
+    version_name,
 )
 from holdfast.shard._base import Base, read_base, read_entry
 from holdfast.shard._config import Settings, ShardWriterConfig, recorded

@@ -23,11 +23,11 @@ from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
-from holdfast.commits._data import Data
+from holdfast.commits import Data
 from holdfast.errors import (
     HoldfastError,
 )
-from holdfast.memtable._vector import Vector
+from holdfast.memtable import Vector
 from holdfast.shard._config import ShardWriterConfig
 from holdfast.shard._engine import COUNTS, Engine, Freeze, PutResult, closed
 from holdfast.shard._rows import Keys, keys_of, rows_of, tombstones_of

@@ -8,29 +8,33 @@ Spark finds the data source `holdfast` by itself. Importing this module loads ne
 pyspark nor Lance: each name below is loaded at its first use.
 """
 
-import importlib
 from typing import TYPE_CHECKING
 
+from holdfast._lazy import load_names
+
 if TYPE_CHECKING:
+    from holdfast.spark._about import AboutSource as AboutSource
+    from holdfast.spark._catalog import answer_of as answer_of
+    from holdfast.spark._changes import ChangeBatchReader as ChangeBatchReader
+    from holdfast.spark._changes import ChangeStreamReader as ChangeStreamReader
     from holdfast.spark._compact import CompactResult
+    from holdfast.spark._follow import StreamReader as StreamReader
     from holdfast.spark._ingest import ingest
+    from holdfast.spark._ingest_source import IngestSource as IngestSource
+    from holdfast.spark._jar import SUPPORTED as SUPPORTED
+    from holdfast.spark._jar import jar_path as jar_path
     from holdfast.spark._merge import MergeResult
+    from holdfast.spark._merge_source import MergeSource as MergeSource
+    from holdfast.spark._read import BatchReader as BatchReader
+    from holdfast.spark._read import schema_of as schema_of
     from holdfast.spark._session import activate, configure, session
+    from holdfast.spark._sink import SinkSource as SinkSource
     from holdfast.spark._table import SparkTable, ViewResult, table
+    from holdfast.spark._tasks import TaskSource as TaskSource
+    from holdfast.spark._write import BatchWriter as BatchWriter
+    from holdfast.spark._write import StreamWriter as StreamWriter
 
-# What users may use -> the module that has it.
-_HOME = {
-    "CompactResult": "_compact",
-    "MergeResult": "_merge",
-    "SparkTable": "_table",
-    "ViewResult": "_table",
-    "activate": "_session",
-    "configure": "_session",
-    "ingest": "_ingest",
-    "session": "_session",
-    "table": "_table",
-}
-
+# What is not in this list is for the command line and for `pyspark_holdfast`, not for users.
 __all__ = [
     "CompactResult",
     "MergeResult",
@@ -44,8 +48,24 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """Load a name when it is first asked for."""
-    if name in _HOME:
-        return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = load_names(
+    __name__,
+    {
+        "_about": "AboutSource",
+        "_catalog": "answer_of",
+        "_changes": "ChangeBatchReader ChangeStreamReader",
+        "_compact": "CompactResult",
+        "_follow": "StreamReader",
+        "_ingest": "ingest",
+        "_ingest_source": "IngestSource",
+        "_jar": "SUPPORTED jar_path",
+        "_merge": "MergeResult",
+        "_merge_source": "MergeSource",
+        "_read": "BatchReader schema_of",
+        "_session": "activate configure session",
+        "_sink": "SinkSource",
+        "_table": "SparkTable ViewResult table",
+        "_tasks": "TaskSource",
+        "_write": "BatchWriter StreamWriter",
+    },
+)

@@ -36,8 +36,7 @@ from holdfast.errors import (
     PermissionDeniedError,
     UnsupportedError,
 )
-from holdfast.formats._keys import key_columns
-from holdfast.formats._sql import quoted
+from holdfast.formats import key_columns, quoted
 from holdfast.options import StorageOptions, suggestion
 from holdfast.spark._about import ABOUT, about_schema
 from holdfast.spark._fresh import fresh_record
@@ -356,14 +355,14 @@ def _set_property(dataset: lance.LanceDataset, change: Mapping[str, Any]) -> Non
 
 def _replace(question: Question, options: Options) -> Mapping[str, Any]:
     """Replace all rows by none, and the columns by others."""
-    from holdfast.table import _with_key  # noqa: PLC0415 - an edge of the same house
+    from holdfast.formats import add_key  # noqa: PLC0415 - workers do without
 
     given, _ = _creation({**question, "id": [_path(options)]}, options)
     frame = spark.StructType.fromJson(json.loads(question["schema"]))
     with Place.of(given).opened() as table:
         dataset = table.dataset()
         key = given.get("primaryKey") or key_columns(dataset.schema)
-        columns = _with_key(table_schema(frame, given.sizes), key)
+        columns = add_key(table_schema(frame, given.sizes), key)
         operation = lance.LanceOperation.Overwrite(columns, [])
         table.commit_operation(operation, read_version=int(dataset.version))
     return {}

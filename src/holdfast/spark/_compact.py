@@ -14,8 +14,7 @@ from typing import Any
 import lance.optimize
 
 from holdfast._clock import Clock, SystemClock
-from holdfast.commits._held import reporting
-from holdfast.commits._lance import translated
+from holdfast.commits import reporting, translated
 from holdfast.errors import ConflictError, InvalidInputError
 from holdfast.options import StorageOptions
 from holdfast.spark._place import Place

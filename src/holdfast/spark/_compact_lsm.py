@@ -15,26 +15,27 @@ from lance.fragment import FragmentMetadata
 
 from holdfast._ids import RandomIds
 from holdfast.errors import HoldfastError
-from holdfast.formats._shard_manifest import SsTable
+from holdfast.formats import SsTable
 from holdfast.options import StorageOptions, resolve
-from holdfast.shard._sstables import Sstables
+from holdfast.shard import Sstables
 from holdfast.spark._merge_source import grouped
 from holdfast.spark._place import Place
 from holdfast.spark._progress import Progress, Session
 from holdfast.spark._tasks import Answer, run_tasks
 from holdfast.storage import open_store
 from holdfast.table import Table
-from holdfast.upkeep._compact_lsm import (
+from holdfast.upkeep import (
     ROWS_AT_ONCE,
+    Changes,
     CompactLsmResult,
     LanceBase,
     LancePass,
+    Marked,
     ShardMerge,
     Work,
     compact_lsm,
     merge_shard,
 )
-from holdfast.upkeep._merge_rows import Changes, Marked
 from holdfast.wal import ShardManifests
 
 _TASK = "holdfast.spark._compact_lsm:execute"

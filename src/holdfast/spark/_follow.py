@@ -31,11 +31,9 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from holdfast.arbiter import open_arbiter, read_pin
-from holdfast.commits._history import transaction_of
+from holdfast.commits import transaction_of
 from holdfast.errors import InvalidInputError, NotFoundError
-from holdfast.formats import version_name
-from holdfast.formats._log_entry import read_log_entry
-from holdfast.formats._transaction import VersionFacts, data_path
+from holdfast.formats import VersionFacts, data_path, read_log_entry, version_name
 from holdfast.spark._options import Given, Use, parse
 from holdfast.spark._place import Place
 from holdfast.spark._read import Piece, read_part, share_out

@@ -22,8 +22,8 @@ from holdfast.spark._types import batches_for_spark
 from holdfast.storage import open_store
 
 if TYPE_CHECKING:
-    from holdfast.formats._snapshot import SnapshotRecord
-    from holdfast.read._parts import SnapshotPart
+    from holdfast.formats import SnapshotRecord
+    from holdfast.read import SnapshotPart
     from holdfast.table import Table
 
 _OLDER = ("versionAsOf", "timestampAsOf", "tag")
@@ -51,7 +51,7 @@ def fresh_record(table: Table, given: Given) -> SnapshotRecord | None:
         )
     if older or freshness == "base":
         return None
-    from holdfast.read._parts import needed  # noqa: PLC0415 - workers do without
+    from holdfast.read import needed  # noqa: PLC0415 - workers do without
 
     with table.snapshot(freshness=freshness or "latest") as snapshot:
         return needed(snapshot.record)
@@ -59,7 +59,7 @@ def fresh_record(table: Table, given: Given) -> SnapshotRecord | None:
 
 def parts_of(record: SnapshotRecord, groups: Sequence[Sequence[int]]) -> list[InputPartition]:
     """Return the parts above the base table, and one for each group of its fragments."""
-    from holdfast.read._parts import SnapshotPart, parts_above  # noqa: PLC0415 - only if needed
+    from holdfast.read import SnapshotPart, parts_above  # noqa: PLC0415 - only if needed
 
     above = parts_above(record)
     below = [SnapshotPart(record=record, fragments=tuple(group)) for group in groups]
@@ -75,7 +75,7 @@ def read_fresh(
         SnapshotExpiredError: files of the snapshot are gone: load again.
         InvalidInputError: a value has no place in Spark's type.
     """
-    from holdfast.read._parts import read_part  # noqa: PLC0415 - only if needed
+    from holdfast.read import read_part  # noqa: PLC0415 - only if needed
 
     resolved = {key: resolve(key, value) for key, value in place.storage.items()}
     store = open_store(place.uri, place.storage)

@@ -13,11 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.formats import BuildRecord
-from holdfast.index._builds import finished_tasks
-from holdfast.index._indexes import Indexes
-from holdfast.index._progress import Stage, Watch, report
-from holdfast.index._results import IndexResult
-from holdfast.index._task import TaskDone
+from holdfast.index import Indexes, IndexResult, Stage, TaskDone, Watch, finished_tasks, report
 from holdfast.spark._progress import Session, is_connect
 from holdfast.spark._tasks import run_tasks
 from holdfast.table import Table, open_table

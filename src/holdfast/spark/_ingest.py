@@ -20,9 +20,9 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from holdfast.commits._versions import address_of
+from holdfast.commits import address_of
 from holdfast.errors import FencedError, HoldfastError, InvalidInputError
-from holdfast.formats._entry import MAX_ENTRY_BYTES
+from holdfast.formats import MAX_ENTRY_BYTES
 from holdfast.options import StorageOptions
 from holdfast.spark._ingest_frame import Frame, Route, plan_route
 from holdfast.spark._ingest_run import Run

@@ -17,11 +17,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from holdfast.errors import InvalidInputError
-from holdfast.formats._sharding import shard_id_unsharded
+from holdfast.formats import shard_id_unsharded
 from holdfast.options import suggestion
-from holdfast.shard import Router, Shard
-from holdfast.shard._base import Base
-from holdfast.shard._shards import UNSHARDED, find_shard
+from holdfast.shard import UNSHARDED, Base, Router, Shard, find_shard
 from holdfast.spark._ingest_work import DELETED, ORDER, PART, SHARD
 from holdfast.spark._types import check_writable, spark_schema
 

@@ -19,12 +19,9 @@ from holdfast.errors import (
     PinMismatchError,
     UnavailableError,
 )
-from holdfast.formats import decode_pin
-from holdfast.formats._keys import key_values
-from holdfast.formats._sharding import bucket
+from holdfast.formats import bucket, decode_pin, key_values
 from holdfast.options import StorageOptions
-from holdfast.shard._base import Base
-from holdfast.shard._rows import Given, rows_of, stored, tombstones_of
+from holdfast.shard import Base, Given, rows_of, stored, tombstones_of
 from holdfast.spark._ingest_work import (
     DELETED,
     MOST_PARTS,

@@ -22,8 +22,7 @@ from holdfast.errors import (
     UnavailableError,
 )
 from holdfast.formats import encode_pin
-from holdfast.shard import Shard, Sharding
-from holdfast.shard._base import Base
+from holdfast.shard import Base, Shard, Sharding
 from holdfast.spark._ingest_frame import Routing, routing_of
 from holdfast.spark._ingest_work import MOST_PARTS, Target, Written, part_txn, whole_txn
 from holdfast.table import Table

@@ -21,7 +21,7 @@ from holdfast.errors import (
     UnavailableError,
 )
 from holdfast.spark._ingest_run import Run
-from holdfast.upkeep._flush_log import flush_log
+from holdfast.upkeep import flush_log
 
 log = logging.getLogger(__name__)
 

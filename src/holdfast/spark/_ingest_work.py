@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.shard._base import Base, base_of_rows
+from holdfast.shard import Base, base_of_rows
 from holdfast.txn import AppTxn, Txn
 from holdfast.wal import Slot
 

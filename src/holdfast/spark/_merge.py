@@ -25,22 +25,24 @@ from pyspark.sql import functions as f
 
 from holdfast._ids import Ids, RandomIds
 from holdfast.edit import (
+    DELETE_MARK,
     TRIES,
     ChangeResult,
     Clause,
     Computed,
     Counts,
+    DataMerge,
     Matched,
     NotMatched,
     RowChange,
     apply_change,
+    by_fragment,
+    check_keys,
     clauses_of,
+    named_keys,
+    refuse_unwritable,
+    write_rows,
 )
-from holdfast.edit._clauses import DELETE_MARK
-from holdfast.edit._computed import by_fragment
-from holdfast.edit._merge import check_keys
-from holdfast.edit._rows import refuse_unwritable, write_rows
-from holdfast.edit._source import DataMerge, named_keys
 from holdfast.formats import temporary_path
 from holdfast.spark._merge_join import (
     Frame,
@@ -56,7 +58,7 @@ from holdfast.spark._tasks import failure_of, raise_if_error
 from holdfast.spark._types import check_writable
 from holdfast.table import Table
 from holdfast.txn import TxnLike
-from holdfast.upkeep._key_set import KeySet, key_of
+from holdfast.upkeep import KeySet, key_of
 
 MergeResult: TypeAlias = ChangeResult
 """What one merge did."""

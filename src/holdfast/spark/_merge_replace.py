@@ -12,9 +12,7 @@ import lance
 from pyspark.sql import functions as f
 
 from holdfast._ids import RandomIds
-from holdfast.edit import ChangeResult, Computed, Counts, apply_change
-from holdfast.edit._computed import by_fragment
-from holdfast.edit._where import Where
+from holdfast.edit import ChangeResult, Computed, Counts, Where, apply_change, by_fragment
 from holdfast.errors import InvalidInputError
 from holdfast.formats import temporary_path
 from holdfast.spark._merge import fragments_of, write_changes

@@ -226,7 +226,7 @@ class _Changes:
 
     def _rows(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the rows to write; keep in mind those to delete."""
-        from holdfast.formats._content import Content  # noqa: PLC0415
+        from holdfast.formats import Content  # noqa: PLC0415
         from holdfast.spark._types import batch_for_table  # noqa: PLC0415
 
         content = Content(self._table.schema)

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import lance
 
-from holdfast.commits._lance import translated
-from holdfast.commits._versions import address_of
+from holdfast.commits import address_of, translated
 from holdfast.options import StorageOptions, resolve
 from holdfast.spark._options import Given
 from holdfast.storage import open_store

@@ -15,7 +15,7 @@ import lance
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from holdfast.commits._lance import translated
+from holdfast.commits import translated
 from holdfast.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -23,8 +23,7 @@ from holdfast.errors import (
     InvalidInputError,
     NotFoundError,
 )
-from holdfast.formats._keys import key_columns
-from holdfast.formats._transaction import DATA_FOLDER
+from holdfast.formats import DATA_FOLDER, key_columns
 from holdfast.spark._options import Given
 from holdfast.spark._place import Place
 from holdfast.spark._types import check_writable, table_schema
@@ -64,7 +63,7 @@ def plan_write(frame: StructType, given: Given, *, replaces: bool) -> Plan:
         UnsafeStoreError: there is no table, and the store cannot decide by itself.
         HoldfastError: a store failed.
     """
-    from holdfast.table import _with_key  # noqa: PLC0415 - workers do without
+    from holdfast.formats import add_key  # noqa: PLC0415 - workers do without
 
     place = Place.of(given)
     with _opened(place, frame, given) as (table, newest):
@@ -72,7 +71,7 @@ def plan_write(frame: StructType, given: Given, *, replaces: bool) -> Plan:
         dataset = newest
         _check_key(dataset.schema, given)
         if replaces and given.get("overwriteSchema"):
-            columns = _with_key(table_schema(frame, given.sizes), _key_of(dataset.schema))
+            columns = add_key(table_schema(frame, given.sizes), _key_of(dataset.schema))
         else:
             if given.get("mergeSchema"):
                 dataset = _widened(table, frame, given)
@@ -94,7 +93,7 @@ def plan_creation(frame: StructType, given: Given) -> Plan:
     Raises:
         InvalidInputError: the frame, or the key, cannot be stored.
     """
-    from holdfast.table import _with_key  # noqa: PLC0415 - workers do without
+    from holdfast.formats import add_key  # noqa: PLC0415 - workers do without
 
     asked = {
         "max_rows_per_file": given.get("maxRowsPerFile"),
@@ -103,7 +102,7 @@ def plan_creation(frame: StructType, given: Given) -> Plan:
     return Plan(
         place=Place.of(given),
         version=0,
-        columns=_with_key(table_schema(frame, given.sizes), given.get("primaryKey") or ()),
+        columns=add_key(table_schema(frame, given.sizes), given.get("primaryKey") or ()),
         replaces=False,
         limits={name: value for name, value in asked.items() if value is not None},
     )

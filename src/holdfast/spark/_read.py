@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from holdfast.changes import change_schema
-from holdfast.commits._lance import translated
+from holdfast.commits import translated
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.options import suggestion
 from holdfast.spark._fresh import FreshPart, fresh_record, parts_of, read_fresh

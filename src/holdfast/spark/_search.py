@@ -11,8 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from holdfast.errors import NotFoundError
-from holdfast.index._query import is_plain, parse_query
-from holdfast.index._search import SCORE, search
+from holdfast.index import SCORE, is_plain, parse_query, search
 from holdfast.options import resolve
 from holdfast.spark._options import Given
 from holdfast.spark._place import Place
@@ -20,7 +19,7 @@ from holdfast.spark._types import batches_for_spark
 from holdfast.storage import open_store
 
 if TYPE_CHECKING:
-    from holdfast.formats._snapshot import SnapshotRecord
+    from holdfast.formats import SnapshotRecord
 
 _LIMIT = 100
 
@@ -80,14 +79,12 @@ def _search_base(place: Place, version: int, columns: list[str], given: Given) -
 
 
 def _search_all(place: Place, record: SnapshotRecord, columns: list[str], given: Given) -> pa.Table:
-    from holdfast.read import _ranked  # noqa: PLC0415 - only if needed
-    from holdfast.read._parts import open_view  # noqa: PLC0415 - only if needed
-    from holdfast.read._reader import expired  # noqa: PLC0415 - only if needed
+    from holdfast.read import expired, open_view, search_view  # noqa: PLC0415 - only here
 
     resolved = {key: resolve(key, value) for key, value in place.storage.items()}
     column = given.get("searchColumn")
     try:
-        return _ranked.search(
+        return search_view(
             open_view(record, open_store(place.uri, place.storage), place.uri, resolved),
             column,
             parse_query(given.get("searchQuery"), column),

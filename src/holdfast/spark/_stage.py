@@ -24,8 +24,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from holdfast._ids import RandomIds
 from holdfast.errors import HoldfastError
-from holdfast.formats import temporary_path
-from holdfast.formats._content import Content
+from holdfast.formats import Content, temporary_path
 from holdfast.options import StorageOptions
 from holdfast.spark._merge_source import Work, Written
 from holdfast.spark._tasks import error_answer

@@ -20,12 +20,11 @@ from pyspark.sql import functions as f
 
 from holdfast._clock import SystemClock
 from holdfast._ids import RandomIds
-from holdfast.commits._history import VersionInfo
+from holdfast.commits import VersionInfo
 from holdfast.edit import ChangeResult, Clause
 from holdfast.errors import InvalidInputError
 from holdfast.formats import temporary_path
-from holdfast.index._progress import Watch
-from holdfast.index._results import IndexResult
+from holdfast.index import IndexResult, Watch
 from holdfast.options import StorageOptions
 from holdfast.spark._compact import CompactResult, compact
 from holdfast.spark._compact_lsm import compact_lsm_by_spark
@@ -47,8 +46,7 @@ from holdfast.spark._progress import Progress, Session, described, is_connect
 from holdfast.spark._types import check_writable
 from holdfast.table import CommitResult, Table, open_table
 from holdfast.txn import TxnLike
-from holdfast.upkeep import GRACE, Status, VacuumResult
-from holdfast.upkeep._compact_lsm import ROWS_AT_ONCE, CompactLsmResult
+from holdfast.upkeep import GRACE, ROWS_AT_ONCE, CompactLsmResult, Status, VacuumResult
 
 _QUERY = "sql.streaming.queryId"
 

@@ -31,8 +31,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
 
 from holdfast.errors import InvalidInputError
-from holdfast.formats._content import check_values
-from holdfast.formats._sql import check_names
+from holdfast.formats import check_names, check_values
 from holdfast.options import suggestion
 from holdfast.spark._vectors import cast_vectors
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from holdfast.errors import InvalidInputError
-from holdfast.formats._content import parts_of
+from holdfast.formats import parts_of
 
 
 def has_vectors(kind: pa.DataType) -> bool:

@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._ids import Ids, RandomIds
-from holdfast.commits._lance import translated
+from holdfast.commits import translated
 from holdfast.errors import (
     CommitUnknownError,
     ConflictError,
@@ -40,7 +40,7 @@ from holdfast.errors import (
     StaleWorkError,
     UnavailableError,
 )
-from holdfast.formats._content import Content
+from holdfast.formats import Content
 from holdfast.options import resolve
 from holdfast.spark._options import Use, parse
 from holdfast.spark._plan import Plan, plan_creation, plan_write

@@ -6,7 +6,7 @@ by its URLs' scheme, and `holdfast.testing.ObjectStoreSuite` proves it.
 
 from holdfast.formats import check_path
 from holdfast.storage._handle import Handle
-from holdfast.storage._local import LocalStore
+from holdfast.storage._local import LocalStore, sync_file
 from holdfast.storage._memory import MemoryStore
 from holdfast.storage._open import backend_of, open_store
 from holdfast.storage._port import (
@@ -19,6 +19,7 @@ from holdfast.storage._port import (
     SupportsFirstObjects,
     SupportsFolders,
     SupportsLanceAddress,
+    SupportsLocalFiles,
     SupportsReadAhead,
     SupportsSync,
 )
@@ -40,10 +41,12 @@ __all__ = [
     "SupportsFirstObjects",
     "SupportsFolders",
     "SupportsLanceAddress",
+    "SupportsLocalFiles",
     "SupportsReadAhead",
     "SupportsSync",
     "backend_of",
     "check_path",
     "open_store",
     "register_object_store",
+    "sync_file",
 ]

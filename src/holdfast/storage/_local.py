@@ -397,3 +397,12 @@ def _meaning(action: str, path: str, error: OSError) -> HoldfastError:
             f"cannot {action}: the disk is full ({reason}): make room, then do it again", path=path
         )
     return UnavailableError(f"cannot {action}: {reason}", path=path)
+
+
+def sync_file(file: Path) -> None:
+    """Make one file of this machine durable that another library wrote.
+
+    Raises:
+        UnavailableError, NotFoundError, PermissionDeniedError: as for `LocalStore.sync`.
+    """
+    LocalStore(file.parent).sync([file.name])

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from holdfast.errors import CommitUnknownError, InvalidInputError
@@ -165,6 +166,19 @@ class SupportsSync(Protocol):
             NotFoundError: a file is not there.
             UnavailableError: it failed, now or before: the files must be written again.
         """
+        ...
+
+
+@runtime_checkable
+class SupportsLocalFiles(Protocol):
+    """Its objects are files of this machine, and their folders outlive them.
+
+    A folder is read in several steps: what is renamed meanwhile may not show.
+    """
+
+    @property
+    def root(self) -> Path:
+        """Return the folder of the store."""
         ...
 
 

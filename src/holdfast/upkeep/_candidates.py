@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from holdfast.commits._history import in_parallel
-from holdfast.formats._transaction import FragmentEntry, VersionFacts, data_path
+from holdfast.commits import in_parallel
+from holdfast.formats import FragmentEntry, VersionFacts, data_path
 from holdfast.upkeep._survey import Survey, Trace, Written
 
 _REPLACES_ALL = frozenset({"Overwrite", "Restore", "Clone"})

@@ -28,8 +28,7 @@ from typing import Any, Protocol, TypeAlias
 import lance
 
 from holdfast._clock import Clock
-from holdfast.commits._committer import Committer
-from holdfast.commits._versions import Edit
+from holdfast.commits import Committer, Edit
 from holdfast.errors import (
     ConflictError,
     HoldfastError,
@@ -41,10 +40,8 @@ from holdfast.errors import (
     UnavailableError,
 )
 from holdfast.events import EventKind, emit
-from holdfast.formats._manifest import Head
-from holdfast.formats._mem_wal_marker import MergedAlreadyError, mark_merged
-from holdfast.formats._shard_manifest import SsTable
-from holdfast.shard._base import Base
+from holdfast.formats import Head, MergedAlreadyError, SsTable, mark_merged
+from holdfast.shard import Base
 from holdfast.upkeep._drain import drain
 from holdfast.upkeep._ground import LogGround
 from holdfast.upkeep._merge_rows import Changes, Marked

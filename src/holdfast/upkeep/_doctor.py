@@ -18,15 +18,14 @@ from holdfast.arbiter import (
     EMBEDDED,
     Arbiter,
     ConditionalPut,
-    RecordedDecisions,
+    SupportsSeries,
     SupportsSetUp,
     Verdict,
     for_reading,
     open_arbiter,
     read_pin,
 )
-from holdfast.commits._history import VERSIONS_FOLDER, Records, records_of
-from holdfast.commits._versions import address_of
+from holdfast.commits import VERSIONS_FOLDER, Records, address_of, records_of
 from holdfast.errors import (
     CommitStoreRegressedError,
     CorruptError,
@@ -34,10 +33,17 @@ from holdfast.errors import (
     NotFoundError,
     PinMismatchError,
 )
-from holdfast.formats import EMBEDDED_PATH, PIN_PATH, Pin, base_roots, version_name, version_of
-from holdfast.formats._mem_wal_details import read_details
+from holdfast.formats import (
+    EMBEDDED_PATH,
+    PIN_PATH,
+    Pin,
+    base_roots,
+    read_details,
+    version_name,
+    version_of,
+)
 from holdfast.options import StorageOptions, resolve
-from holdfast.shard._sstables import Sstables
+from holdfast.shard import Sstables
 from holdfast.storage import ObjectInfo, ObjectStore, open_store
 from holdfast.upkeep._candidates import Candidate, find_candidates
 from holdfast.upkeep._doctor_files import FilesExam, sample_of
@@ -188,9 +194,9 @@ def _ask_arbiter(
 
 def _unfit(pin: Pin, arbiter: Arbiter) -> Iterator[Finding]:
     """Tell what makes a commit store unfit to decide, as `holdfast store check` does."""
-    if not isinstance(arbiter, RecordedDecisions):
+    if not isinstance(arbiter, SupportsSeries):
         return
-    commit_store = arbiter._commit_store  # noqa: SLF001 - shown nowhere else
+    commit_store = arbiter.commit_store
     if not isinstance(commit_store, SupportsSetUp):
         return
     try:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from holdfast.commits._history import VERSIONS_FOLDER, Records
+from holdfast.commits import VERSIONS_FOLDER, Records
 from holdfast.errors import NotFoundError
 from holdfast.formats import (
     PROBE_FOLDER,

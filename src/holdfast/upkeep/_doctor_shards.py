@@ -18,21 +18,19 @@ from holdfast.errors import (
     PermissionDeniedError,
     UnavailableError,
 )
-from holdfast.formats import shown_files
-from holdfast.formats._sstable import (
+from holdfast.formats import (
     BLOOM_FILE,
     KEY_INDEX_DATA,
     KEY_INDEX_LOOKUP,
     SSTABLE_MANIFEST,
-    sstable_path,
-)
-from holdfast.formats._wal_names import (
     entry_name,
     shard_manifest_folder,
     shard_manifest_name,
     shard_of,
+    shown_files,
+    sstable_path,
 )
-from holdfast.shard._sstables import Sstables
+from holdfast.shard import Sstables
 from holdfast.storage import ObjectInfo, ObjectStore
 from holdfast.upkeep._findings import Finding, FindingKind, Severity, stamp_of
 from holdfast.upkeep._sstable_exam import SstableExam, SstableWound

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.commits._history import Records, foreign, list_versions, read_version, unfinished
+from holdfast.commits import Records, foreign, list_versions, read_version, unfinished
 from holdfast.errors import CorruptError
 from holdfast.formats import version_name, version_of
 from holdfast.storage import ObjectInfo, ObjectStore

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.errors import ConflictError, FencedError
-from holdfast.formats._shard_manifest import ShardManifest
+from holdfast.formats import ShardManifest
 from holdfast.wal import ShardManifests
 
 _TRIES = 16

@@ -31,7 +31,7 @@ from datetime import timedelta
 import numpy as np
 import pyarrow as pa
 
-from holdfast.commits._lance import translated
+from holdfast.commits import translated
 from holdfast.errors import (
     CollectedError,
     ConflictError,
@@ -42,19 +42,11 @@ from holdfast.errors import (
     SealedError,
 )
 from holdfast.events import EventKind, emit
-from holdfast.formats import txns_of
-from holdfast.formats._entry import Entry
-from holdfast.formats._keys import newest_per_key
-from holdfast.formats._shard_manifest import ShardManifest, SsTable
-from holdfast.shard._base import Base
-from holdfast.shard._engine import MEMTABLE_TAG
-from holdfast.shard._rows import fitted
-from holdfast.shard._sstables import whole
+from holdfast.formats import Entry, ShardManifest, SsTable, newest_per_key, txns_of
+from holdfast.shard import MEMTABLE_TAG, Base, fitted, whole
 from holdfast.txn import Txn
 from holdfast.upkeep._ground import LogGround
-from holdfast.wal import ShardManifests, WalAppender, WalTailer, remember
-from holdfast.wal._boundary import store_time
-from holdfast.wal._log import Chain, Log
+from holdfast.wal import Chain, Log, ShardManifests, WalAppender, WalTailer, remember, store_time
 
 log = logging.getLogger("holdfast.upkeep")
 

@@ -11,15 +11,10 @@ import lance
 from holdfast._clock import Clock, SystemClock
 from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter import Arbiter
-from holdfast.commits._opening import opened
-from holdfast.commits._operation import LongLived
-from holdfast.commits._versions import Versions
+from holdfast.commits import LongLived, Versions, opened
 from holdfast.errors import InvalidInputError, NotFoundError
-from holdfast.formats import version_name
-from holdfast.formats._log_entry import LogEntry
-from holdfast.formats._wal_names import MEM_WAL_FOLDER, shard_of
-from holdfast.shard._base import Base, read_base, read_entry
-from holdfast.shard._sstables import Sstables
+from holdfast.formats import MEM_WAL_FOLDER, LogEntry, shard_of, version_name
+from holdfast.shard import Base, Sstables, read_base, read_entry
 from holdfast.storage import ObjectStore
 from holdfast.wal import ShardManifests, WalTailer
 

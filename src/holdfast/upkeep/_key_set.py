@@ -16,10 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.commits._lance import translated
-from holdfast.formats._keys import key_values
-from holdfast.formats._sql import literals, quoted
-from holdfast.shard._sstables import whole
+from holdfast.commits import translated
+from holdfast.formats import key_values, literals, quoted
+from holdfast.shard import whole
 
 Fragment: TypeAlias = Any
 """pylance's `LanceFragment`, which takes more than its types say."""

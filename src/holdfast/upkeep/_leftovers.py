@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter import Arbiter
-from holdfast.commits._history import (
+from holdfast.commits import (
     Records,
     in_parallel,
     in_windows,
@@ -25,10 +25,18 @@ from holdfast.commits._history import (
     records_of,
 )
 from holdfast.errors import CorruptError, HoldfastError, NotFoundError
-from holdfast.formats import is_path, older_files, read_config, shown_files, temporary_path
-from holdfast.formats._slim import Reference
-from holdfast.formats._transaction import is_transaction_path
-from holdfast.formats._vacuum_mark import NO_MARK, VacuumMark, read_mark
+from holdfast.formats import (
+    NO_MARK,
+    Reference,
+    VacuumMark,
+    is_path,
+    is_transaction_path,
+    older_files,
+    read_config,
+    read_mark,
+    shown_files,
+    temporary_path,
+)
 from holdfast.storage import ObjectInfo, ObjectStore
 from holdfast.upkeep._branches import branch_manifests
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.commits._log_rules import changes_rows, check_log_id
+from holdfast.commits import changes_rows, check_log_id
 from holdfast.errors import LogLostError
-from holdfast.formats._log_entry import LogEntry, read_log_entry
-from holdfast.formats._manifest import Head
-from holdfast.formats._shard_manifest import ShardManifest, decode_shard_manifest
-from holdfast.formats._wal_names import MEM_WAL_FOLDER, shard_of, shard_version_of
+from holdfast.formats import (
+    MEM_WAL_FOLDER,
+    Head,
+    LogEntry,
+    ShardManifest,
+    decode_shard_manifest,
+    read_log_entry,
+    shard_of,
+    shard_version_of,
+)
 from holdfast.storage import ObjectStore
 from holdfast.upkeep._survey import Survey
 

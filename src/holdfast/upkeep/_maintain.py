@@ -19,19 +19,21 @@ from typing import Any, Protocol, TypeAlias
 
 import lance.optimize
 
-from holdfast.commits._lance import translated
+from holdfast.commits import translated
 from holdfast.errors import ConflictError, HoldfastError, InvalidInputError, NotFoundError
-from holdfast.formats._entry import MAX_FENCE_BYTES
-from holdfast.formats._mem_wal_details import MEM_WAL_INDEX
-from holdfast.formats._shard_manifest import ShardManifest
-from holdfast.formats._sstable import SSTABLE_MANIFEST, sstable_path
+from holdfast.formats import (
+    MAX_FENCE_BYTES,
+    MEM_WAL_INDEX,
+    SSTABLE_MANIFEST,
+    ShardManifest,
+    sstable_path,
+)
 from holdfast.storage import ObjectInfo
 from holdfast.upkeep._compact_lsm import CompactLsmResult
 from holdfast.upkeep._flush_log import IDLE, FlushLogResult
 from holdfast.upkeep._ground import LogGround
 from holdfast.upkeep._vacuum import GRACE, VacuumResult
-from holdfast.wal._boundary import store_time
-from holdfast.wal._log import Log
+from holdfast.wal import Log, store_time
 
 optimize: Any = lance.optimize  # Any: its stubs lack much of it
 Dataset: TypeAlias = Any

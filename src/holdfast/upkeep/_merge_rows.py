@@ -22,12 +22,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.fragment import FragmentMetadata, write_fragments
 
-from holdfast.commits._lance import translated
+from holdfast.commits import translated
 from holdfast.errors import CorruptError, InvalidInputError
-from holdfast.formats._fields import Field, counterpart, fit_array, fit_column, lance_fields
-from holdfast.formats._keys import key_columns, key_values, newest_per_key
-from holdfast.formats._sstable import TOMBSTONE
-from holdfast.shard._sstables import whole
+from holdfast.formats import (
+    TOMBSTONE,
+    Field,
+    counterpart,
+    fit_array,
+    fit_column,
+    key_columns,
+    key_values,
+    lance_fields,
+    newest_per_key,
+)
+from holdfast.shard import whole
 from holdfast.upkeep._key_set import Fragment, KeySet
 
 _FRAGMENT_BITS = 32

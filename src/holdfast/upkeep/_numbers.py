@@ -26,13 +26,21 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from holdfast.commits._versions import Edit
+from holdfast.commits import Edit
 from holdfast.errors import CommitUnknownError, ConflictError, CorruptError, NotFoundError
-from holdfast.formats import BUILDS_FOLDER, INDICES_FOLDER
-from holdfast.formats._manifest import Head
-from holdfast.formats._transaction import DATA_FOLDER, DELETIONS_FOLDER, TRANSACTIONS_FOLDER
-from holdfast.formats._txn_file import TXNS_FOLDER
-from holdfast.formats._vacuum_mark import VacuumMark, decode_list, encode_list, read_mark
+from holdfast.formats import (
+    BUILDS_FOLDER,
+    DATA_FOLDER,
+    DELETIONS_FOLDER,
+    INDICES_FOLDER,
+    TRANSACTIONS_FOLDER,
+    TXNS_FOLDER,
+    Head,
+    VacuumMark,
+    decode_list,
+    encode_list,
+    read_mark,
+)
 from holdfast.upkeep._leftovers import Ground
 from holdfast.upkeep._vacuum_files import rescuable
 

@@ -20,11 +20,15 @@ from holdfast._clock import Clock, SystemClock
 from holdfast.arbiter import (
     EMBEDDED,
     Arbiter,
-    RecordedDecisions,
+    Forgotten,
     Repin,
+    SupportsSeries,
+    Wrong,
+    compare,
     for_reading,
+    put_back,
+    rebuild_records,
 )
-from holdfast.arbiter._rebuild import Forgotten, Wrong, compare, put_back, rebuild_records
 from holdfast.errors import (
     CommitStoreRegressedError,
     CorruptError,
@@ -125,7 +129,7 @@ def repair(
     )
     arbiter = open_or_mend(given)
     try:
-        if isinstance(arbiter, RecordedDecisions):
+        if isinstance(arbiter, SupportsSeries):
             _agree(given, arbiter)
         if arbiter is not None:
             looking = arbiter if confirm else for_reading(arbiter)  # a plan finishes nothing
@@ -168,7 +172,7 @@ def _is_left(finding: Finding, given: Given) -> bool:
 
 
 # Objects and records.
-def _agree(given: Given, arbiter: RecordedDecisions) -> None:
+def _agree(given: Given, arbiter: SupportsSeries) -> None:
     """Make objects and records agree again."""
     found = compare(given.store, arbiter)
     strange = {one.name.series for one in found.undecided}
@@ -198,7 +202,7 @@ def _putter(store: ObjectStore, wrong: Wrong) -> Callable[[], object]:
     return lambda: put_back(store, wrong)
 
 
-def _rebuilder(arbiter: RecordedDecisions, forgotten: Forgotten) -> Callable[[], object]:
+def _rebuilder(arbiter: SupportsSeries, forgotten: Forgotten) -> Callable[[], object]:
     return lambda: rebuild_records(arbiter, forgotten)
 
 

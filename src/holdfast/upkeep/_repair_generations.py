@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.arbiter import Arbiter
-from holdfast.commits._versions import Versions
+from holdfast.commits import Versions
 from holdfast.errors import HoldfastError, PermissionDeniedError, UnavailableError
 from holdfast.options import resolve
 from holdfast.upkeep._ground import LogGround

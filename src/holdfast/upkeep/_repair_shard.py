@@ -29,11 +29,16 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from holdfast.errors import ConflictError, CorruptError, FencedError, NotFoundError
-from holdfast.formats._fields import Field, fit_array
-from holdfast.formats._shard_manifest import ShardManifest, SsTable
-from holdfast.formats._sstable import TOMBSTONE, sstable_path
-from holdfast.formats._wal_names import quarantine_folder
-from holdfast.shard._base import Base
+from holdfast.formats import (
+    TOMBSTONE,
+    Field,
+    ShardManifest,
+    SsTable,
+    fit_array,
+    quarantine_folder,
+    sstable_path,
+)
+from holdfast.shard import Base
 from holdfast.upkeep._ground import LogGround
 from holdfast.upkeep._merge_rows import columns_in
 from holdfast.upkeep._sstable_exam import SstableDamage, SstableExam, SstableWound

@@ -7,23 +7,22 @@ from holdfast.arbiter import (
     Arbiter,
     ConditionalPut,
     RecordedDecisions,
-    open_arbiter,
-    read_pin,
-    repin,
-    verdict_of,
-)
-from holdfast.arbiter._lost_store import (
+    check_identity,
+    connect_pinned,
+    connect_store,
     find_pin,
     make_pin_anew,
+    open_arbiter,
     put_pin_back,
+    read_pin,
     refuse_living,
+    repin,
     replace_commit_store,
+    verdict_of,
 )
-from holdfast.arbiter._open import connect_pinned, connect_store
-from holdfast.arbiter._pinning import check_identity
 from holdfast.errors import CorruptError, InvalidInputError, NotFoundError, PinMismatchError
 from holdfast.formats import EMBEDDED_PATH, PIN_PATH, ArbiterKind, Pin
-from holdfast.storage import LocalStore
+from holdfast.storage import SupportsLocalFiles
 from holdfast.upkeep._repair_steps import Given, RepairKind, RepairState, RepairStep
 
 
@@ -74,7 +73,9 @@ def _known_store(given: Given) -> str | None:
     """Return where the commit store of a table without a pin may be."""
     if given.commit_store is not None:
         return given.commit_store
-    inside = isinstance(given.store, LocalStore) and (given.store.root / EMBEDDED_PATH).exists()
+    inside = (
+        isinstance(given.store, SupportsLocalFiles) and (given.store.root / EMBEDDED_PATH).exists()
+    )
     return EMBEDDED if inside else None
 
 

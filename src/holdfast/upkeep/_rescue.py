@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from holdfast._clock import Clock, SystemClock
 from holdfast.arbiter import Arbiter, open_arbiter, read_pin
-from holdfast.commits._history import in_parallel, records_of, require_versions
+from holdfast.commits import in_parallel, records_of, require_versions
 from holdfast.errors import InvalidInputError, NotFoundError
-from holdfast.formats._transaction import FragmentEntry
+from holdfast.formats import FragmentEntry
 from holdfast.options import StorageOptions, resolve
 from holdfast.storage import ObjectStore, open_store
 from holdfast.txn import FreeTxn
@@ -164,8 +164,11 @@ def _commit_all(
     planned: Sequence[Candidate],
 ) -> list[Rescued]:
     # Lance is loaded only by who commits.
-    from holdfast.commits._appends import Append, Appender  # noqa: PLC0415
-    from holdfast.commits._versions import Versions  # noqa: PLC0415
+    from holdfast.commits import (  # noqa: PLC0415
+        Append,
+        Appender,
+        Versions,
+    )
     from holdfast.upkeep._ground import LogGround  # noqa: PLC0415
     from holdfast.upkeep._waiting import merge_waiting  # noqa: PLC0415
 

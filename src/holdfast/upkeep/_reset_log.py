@@ -20,14 +20,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from holdfast.commits._committer import Committer
-from holdfast.commits._versions import Edit
+from holdfast.commits import Committer, Edit
 from holdfast.errors import ConflictError, InvalidInputError, SealedError
-from holdfast.formats import version_name
-from holdfast.formats._log_entry import LogEntry, put_log_entry, read_log_entry
-from holdfast.formats._manifest import Head, edit_config
-from holdfast.formats._mem_wal_details import LOG_ID_KEY, MemWalDetails
-from holdfast.formats._shard_manifest import ShardManifest
+from holdfast.formats import (
+    LOG_ID_KEY,
+    Head,
+    LogEntry,
+    MemWalDetails,
+    ShardManifest,
+    edit_config,
+    put_log_entry,
+    read_log_entry,
+    version_name,
+)
 from holdfast.upkeep._ground import LogGround
 from holdfast.wal import WalAppender
 

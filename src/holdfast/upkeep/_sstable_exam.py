@@ -21,22 +21,25 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from holdfast.commits._lance import translated
+from holdfast.commits import translated
 from holdfast.errors import HoldfastError, NotFoundError, PermissionDeniedError, UnavailableError
-from holdfast.formats import shown_files
-from holdfast.formats._bloom import bloom_filter
-from holdfast.formats._keys import key_columns, key_hashes
-from holdfast.formats._salvage import find_good, only_rows, readable_rows
-from holdfast.formats._shard_manifest import SsTable
-from holdfast.formats._sstable import (
+from holdfast.formats import (
     BLOOM_FILE,
     KEY_INDEX_DATA,
     KEY_INDEX_LOOKUP,
     SSTABLE_MANIFEST,
+    SsTable,
+    bloom_filter,
+    find_good,
+    key_columns,
+    key_hashes,
+    only_rows,
+    readable_rows,
+    shown_files,
     sstable_path,
     text_as_bytes,
 )
-from holdfast.shard._sstables import Sstables, whole
+from holdfast.shard import Sstables, whole
 from holdfast.storage import ObjectStore
 
 Fragment: TypeAlias = Any  # pylance's, which takes more than its types say

@@ -17,7 +17,7 @@ from typing import Any
 
 from holdfast._clock import Clock
 from holdfast.arbiter import Arbiter, for_reading
-from holdfast.commits._history import (
+from holdfast.commits import (
     TableStatus,
     list_versions,
     read_status,
@@ -25,10 +25,13 @@ from holdfast.commits._history import (
     records_of,
 )
 from holdfast.errors import HoldfastError, PermissionDeniedError, UnavailableError
-from holdfast.formats._log_entry import read_log_entry
-from holdfast.formats._mem_wal_details import MEM_WAL_INDEX
-from holdfast.formats._sstable import SSTABLE_MANIFEST, sstable_path
-from holdfast.formats._transaction import VersionFacts
+from holdfast.formats import (
+    MEM_WAL_INDEX,
+    SSTABLE_MANIFEST,
+    VersionFacts,
+    read_log_entry,
+    sstable_path,
+)
 from holdfast.storage import ObjectInfo, ObjectStore
 from holdfast.upkeep._maintain import Policy, is_fence
 from holdfast.wal import Log, ShardManifest, ShardManifests, list_shards

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from holdfast.commits._history import (
+from holdfast.commits import (
     Records,
     in_parallel,
     in_windows,
@@ -19,15 +19,16 @@ from holdfast.commits._history import (
     transaction_of,
 )
 from holdfast.errors import CorruptError, InvalidInputError, NotFoundError
-from holdfast.formats import shown_files, version_name
-from holdfast.formats._log_entry import read_log_entry
-from holdfast.formats._slim import Reference
-from holdfast.formats._transaction import (
+from holdfast.formats import (
+    Reference,
     Transaction,
     VersionFacts,
     data_path,
     decode_transaction,
     is_transaction_path,
+    read_log_entry,
+    shown_files,
+    version_name,
 )
 from holdfast.storage import ObjectInfo, ObjectStore
 

@@ -20,8 +20,7 @@ from pathlib import Path
 from holdfast._clock import Clock, SystemClock
 from holdfast._ids import Ids
 from holdfast.arbiter import Arbiter, open_arbiter
-from holdfast.commits._boundary import KEPT_AT_LEAST
-from holdfast.commits._versions import Edit, Versions
+from holdfast.commits import KEPT_AT_LEAST, Edit, Versions
 from holdfast.errors import InvalidInputError
 from holdfast.events import EventKind, emit
 from holdfast.options import StorageOptions, resolve, suggestion
@@ -186,7 +185,7 @@ def _touch(
 ) -> None:
     """Make a version that changes nothing but what the edit does."""
     # Lance is loaded only by who commits.
-    from holdfast.commits._committer import Committer  # noqa: PLC0415
+    from holdfast.commits import Committer  # noqa: PLC0415
 
     resolved = {key: resolve(key, value) for key, value in options.items()}
     Committer(Versions(store, arbiter, uri), resolved).touch(edit)

@@ -8,24 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from holdfast.commits._history import VERSIONS_FOLDER
+from holdfast.commits import VERSIONS_FOLDER
 from holdfast.errors import CorruptError, InvalidInputError, NotFoundError
 from holdfast.formats import (
+    DATA_FOLDER,
+    DELETIONS_FOLDER,
     PIN_PATH,
     PROBE_FOLDER,
     STAGED_FOLDER,
     TEMPORARY_FOLDER,
+    TRANSACTIONS_FOLDER,
+    TXNS_FOLDER,
+    VACUUM_FOLDER,
+    VersionFacts,
     is_left_by_lance,
     is_staged_manifest,
+    number_of_list,
 )
-from holdfast.formats._transaction import (
-    DATA_FOLDER,
-    DELETIONS_FOLDER,
-    TRANSACTIONS_FOLDER,
-    VersionFacts,
-)
-from holdfast.formats._txn_file import TXNS_FOLDER
-from holdfast.formats._vacuum_mark import VACUUM_FOLDER, number_of_list
 from holdfast.storage import ObjectInfo, ObjectStore
 from holdfast.upkeep._branches import failed_branches
 from holdfast.upkeep._doctor import candidates_in

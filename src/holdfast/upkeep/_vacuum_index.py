@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 
-from holdfast.arbiter import RecordedDecisions
+from holdfast.arbiter import SupportsSeries
 from holdfast.errors import InvalidInputError
 from holdfast.formats import (
     BUILDS_FOLDER,
@@ -48,7 +48,7 @@ def take_indexes(ground: Ground, paths: Collection[str]) -> set[str]:
             continue  # something of it came since
         records = [path for path in wanted if path.startswith(f"{BUILDS_FOLDER}/")]
         ground.store.delete([path for path in records if path.endswith("/build.json")])
-        if isinstance(ground.arbiter, RecordedDecisions):
+        if isinstance(ground.arbiter, SupportsSeries):
             for path in records:
                 ground.arbiter.accept(Name.single(path).series, 0)
         ground.store.delete(wanted)

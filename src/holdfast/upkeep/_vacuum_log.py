@@ -16,14 +16,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from holdfast.formats._shard_manifest import ShardManifest
-from holdfast.formats._sstable import generation_of, sstable_path
-from holdfast.formats._wal_names import MEM_WAL_FOLDER, shard_of
-from holdfast.read._pins import SnapshotPin, read_pins
+from holdfast.formats import MEM_WAL_FOLDER, ShardManifest, generation_of, shard_of, sstable_path
+from holdfast.read import SnapshotPin, read_pins
 from holdfast.storage import ObjectInfo
 from holdfast.upkeep._leftovers import Ground
-from holdfast.wal import LogCollection, ShardManifests, collect_log
-from holdfast.wal._collect import carry_out
+from holdfast.wal import LogCollection, ShardManifests, carry_out, collect_log
 
 _FOLDER_DEPTH = 3  # _mem_wal, the shard, the SSTable
 

@@ -18,12 +18,11 @@ import logging
 from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 
-from holdfast.arbiter import RecordedDecisions
-from holdfast.commits._boundary import VersionsBoundary
-from holdfast.commits._history import unfinished
+from holdfast.arbiter import SupportsSeries
+from holdfast.commits import VersionsBoundary, unfinished
 from holdfast.errors import CorruptError
 from holdfast.formats import VERSIONS_SERIES, version_name, version_of
-from holdfast.read._pins import read_pins
+from holdfast.read import read_pins
 from holdfast.storage import ObjectInfo, ObjectStore
 from holdfast.upkeep._branches import branch_parents, read_references
 from holdfast.upkeep._leftovers import Ground
@@ -50,7 +49,7 @@ def take_versions(ground: Ground, paths: Collection[str]) -> set[str]:
     through = going[-1]
     _finish(ground, through)
     VersionsBoundary(ground.store).raise_to(through)
-    if isinstance(ground.arbiter, RecordedDecisions):
+    if isinstance(ground.arbiter, SupportsSeries):
         ground.arbiter.accept(VERSIONS_SERIES, through)
     gone = [version_name(version).path for version in going]
     ground.store.delete(gone)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast._clock import Clock
-from holdfast.commits._versions import Versions
+from holdfast.commits import Versions
 from holdfast.upkeep._compact_lsm import ROWS_AT_ONCE, CompactLsmResult, compact_lsm
 from holdfast.upkeep._flush_log import (
     IDLE,

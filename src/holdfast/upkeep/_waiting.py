@@ -16,10 +16,9 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from holdfast.commits._log_rules import After, register_keeper
-from holdfast.commits._versions import Versions
+from holdfast.commits import After, Versions, register_keeper
 from holdfast.errors import ConflictError, LogWaitsError, SealedError
-from holdfast.formats._keys import key_columns
+from holdfast.formats import key_columns
 from holdfast.upkeep._compact_lsm import CompactLsmResult, compact_lsm
 from holdfast.upkeep._flush_log import IDLE, FlushLogResult, claim_epoch, flush_log
 from holdfast.upkeep._ground import LogGround

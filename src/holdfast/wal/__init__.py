@@ -11,28 +11,35 @@ conditions is as safe as on S3, as long as all its writers are Holdfast's: stock
 ask the commit store, and cannot be fenced there.
 """
 
-from holdfast.formats._entry import Entry, EntryDraft, log_schema
-from holdfast.formats._shard_manifest import ShardManifest, SsTable
-from holdfast.wal._appender import Appended, WalAppender
-from holdfast.wal._boundary import RETENTION
-from holdfast.wal._collect import LogCollection, collect_log
-from holdfast.wal._covered import find_covered
-from holdfast.wal._log import Log
-from holdfast.wal._manifests import ShardManifests
-from holdfast.wal._memory import LogMemory, remember
-from holdfast.wal._repair import Repair, repair_log
-from holdfast.wal._shards import ShardState, list_shards
-from holdfast.wal._slots import Slot, Slots, Taken, append_at
-from holdfast.wal._tailer import WalTailer
+from typing import TYPE_CHECKING
+
+from holdfast._lazy import load_names
+from holdfast.formats import Entry, EntryDraft, ShardManifest, SsTable, log_schema
+
+if TYPE_CHECKING:
+    from holdfast.wal._appender import Appended, WalAppender
+    from holdfast.wal._boundary import RETENTION, store_time
+    from holdfast.wal._collect import LogCollection, carry_out, collect_log
+    from holdfast.wal._covered import find_covered
+    from holdfast.wal._log import Chain, Log
+    from holdfast.wal._manifests import ShardManifests
+    from holdfast.wal._memory import LogMemory, remember
+    from holdfast.wal._repair import Repair, repair_log
+    from holdfast.wal._shards import ShardState, list_shards
+    from holdfast.wal._slots import Slot, Slots, Taken, append_at
+    from holdfast.wal._tailer import WalTailer
+    from holdfast.wal._verbs import LogVerbs
 
 __all__ = [
     "RETENTION",
     "Appended",
+    "Chain",
     "Entry",
     "EntryDraft",
     "Log",
     "LogCollection",
     "LogMemory",
+    "LogVerbs",
     "Repair",
     "ShardManifest",
     "ShardManifests",
@@ -44,10 +51,30 @@ __all__ = [
     "WalAppender",
     "WalTailer",
     "append_at",
+    "carry_out",
     "collect_log",
     "find_covered",
     "list_shards",
     "log_schema",
     "remember",
     "repair_log",
+    "store_time",
 ]
+
+__getattr__ = load_names(
+    __name__,
+    {
+        "_appender": "Appended WalAppender",
+        "_boundary": "RETENTION store_time",
+        "_collect": "LogCollection carry_out collect_log",
+        "_covered": "find_covered",
+        "_log": "Chain Log",
+        "_manifests": "ShardManifests",
+        "_memory": "LogMemory remember",
+        "_repair": "Repair repair_log",
+        "_shards": "ShardState list_shards",
+        "_slots": "Slot Slots Taken append_at",
+        "_tailer": "WalTailer",
+        "_verbs": "LogVerbs",
+    },
+)

@@ -60,10 +60,16 @@ from holdfast.errors import (
     WalGapError,
 )
 from holdfast.events import EventKind, emit
-from holdfast.formats._content import check_values
-from holdfast.formats._entry import Entry, EntryDraft, decode_entry, draft_entry, draft_fence
-from holdfast.formats._shard_manifest import ShardManifest
-from holdfast.formats._wal_names import entry_name
+from holdfast.formats import (
+    Entry,
+    EntryDraft,
+    ShardManifest,
+    check_values,
+    decode_entry,
+    draft_entry,
+    draft_fence,
+    entry_name,
+)
 from holdfast.storage import Handle, ObjectStore
 from holdfast.wal._log import Chain, Log
 from holdfast.wal._manifests import ShardManifests, fenced

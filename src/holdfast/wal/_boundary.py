@@ -15,7 +15,7 @@ from datetime import timedelta
 
 from holdfast._ids import Ids
 from holdfast.errors import HoldfastError
-from holdfast.formats._wal_names import (
+from holdfast.formats import (
     BoundaryKind,
     boundary_folder,
     boundary_of,

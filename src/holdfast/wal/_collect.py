@@ -21,13 +21,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter import Arbiter, RecordedDecisions
+from holdfast.arbiter import Arbiter, SupportsSeries
 from holdfast.errors import CorruptError
 from holdfast.events import EventKind, emit
-from holdfast.formats import Name
-from holdfast.formats._entry import MAX_FENCE_BYTES, MIN_ENTRY_BYTES
-from holdfast.formats._wal_names import (
+from holdfast.formats import (
+    MAX_FENCE_BYTES,
+    MIN_ENTRY_BYTES,
     BoundaryKind,
+    Name,
     entry_name,
     shard_manifest_folder,
     shard_manifest_name,
@@ -194,7 +195,7 @@ def _raise(
 ) -> None:
     """Make sure that no number up to the last one is ever decided again."""
     Boundary(store, shard_id, kind).raise_to(last.number)
-    if isinstance(arbiter, RecordedDecisions):
+    if isinstance(arbiter, SupportsSeries):
         arbiter.accept(last.series, last.number)
 
 

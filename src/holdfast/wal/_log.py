@@ -12,9 +12,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from holdfast.arbiter import Arbiter
 from holdfast.errors import CorruptError, HoldfastError, WalGapError
-from holdfast.formats import check_shard_id
-from holdfast.formats._entry import Entry, decode_entry
-from holdfast.formats._wal_names import entry_name, log_folder, position_of
+from holdfast.formats import (
+    Entry,
+    check_shard_id,
+    decode_entry,
+    entry_name,
+    log_folder,
+    position_of,
+)
 from holdfast.storage import ObjectInfo, ObjectStore, SupportsReadAhead
 
 _READERS = 16

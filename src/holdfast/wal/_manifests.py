@@ -31,7 +31,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter import Arbiter, Lost, RecordedDecisions
+from holdfast.arbiter import Arbiter, Lost, SupportsSeries
 from holdfast.errors import (
     CollectedError,
     CommitUnknownError,
@@ -45,14 +45,13 @@ from holdfast.errors import (
     StaleHandleError,
 )
 from holdfast.events import EventKind, emit
-from holdfast.formats import Name, check_shard_id
-from holdfast.formats._shard_manifest import (
+from holdfast.formats import (
+    BoundaryKind,
+    Name,
     ShardManifest,
+    check_shard_id,
     decode_shard_manifest,
     encode_shard_manifest,
-)
-from holdfast.formats._wal_names import (
-    BoundaryKind,
     shard_manifest_folder,
     shard_manifest_name,
     shard_version_of,
@@ -300,7 +299,7 @@ class ShardManifests:
             self._known = self._decode(wanted.version, decision.body)
             return self._known
         self._confirm_place(name)
-        if not isinstance(self._arbiter, RecordedDecisions) and self._is_collected(wanted.version):
+        if not isinstance(self._arbiter, SupportsSeries) and self._is_collected(wanted.version):
             self._delete(name)
             return self._newest_again()
         self._known = replace(wanted, source=body)

@@ -32,6 +32,7 @@ from holdfast.arbiter import Arbiter
 from holdfast.commits import Ledger
 from holdfast.errors import ConflictError, HoldfastError, NotFoundError, WalGapError
 from holdfast.formats import (
+    BoundaryKind,
     Ranges,
     check_gaps,
     check_shard_id,
@@ -44,7 +45,6 @@ from holdfast.formats import (
     remembered,
     txns_of,
 )
-from holdfast.formats._wal_names import BoundaryKind
 from holdfast.storage import ObjectInfo, ObjectStore
 from holdfast.txn import AppTxn, Txn
 from holdfast.wal._boundary import Boundary

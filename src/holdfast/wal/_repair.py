@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter import Arbiter, RecordedDecisions, Won
+from holdfast.arbiter import Arbiter, SupportsSeries, Won
 from holdfast.errors import (
     CollectedError,
     CommitUnknownError,
@@ -22,9 +22,16 @@ from holdfast.errors import (
     ForeignVersionError,
     NotFoundError,
 )
-from holdfast.formats._entry import Entry, EntryDraft, draft_entry, draft_fence
-from holdfast.formats._salvage import good_rows, only_rows
-from holdfast.formats._wal_names import entry_name, quarantine_path
+from holdfast.formats import (
+    Entry,
+    EntryDraft,
+    draft_entry,
+    draft_fence,
+    entry_name,
+    good_rows,
+    only_rows,
+    quarantine_path,
+)
 from holdfast.storage import ObjectStore
 from holdfast.wal._log import Log
 from holdfast.wal._manifests import ShardManifests
@@ -155,7 +162,7 @@ def _fence_end(arbiter: Arbiter, log: Log, last: int, epoch: int, ids: Ids) -> i
         token = ids.token()
         body = draft.stamp(position=position, sequence=0, token=token)
         name = entry_name(log.shard_id, position)
-        if isinstance(arbiter, RecordedDecisions) and position == last + 1:
+        if isinstance(arbiter, SupportsSeries) and position == last + 1:
             arbiter.accept(name.series, last)  # what is missing there stays missing
         try:
             decision = arbiter.decide(name, body, token)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.formats._wal_names import MEM_WAL_FOLDER, shard_of
-from holdfast.storage import LocalStore, ObjectStore, SupportsFolders
+from holdfast.formats import MEM_WAL_FOLDER, shard_of
+from holdfast.storage import ObjectStore, SupportsFolders, SupportsLocalFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ def list_shards(store: ObjectStore) -> list[str]:
 
 def _has_objects(store: ObjectStore, name: str) -> bool:
     """Tell whether a folder is more than a name: a disk keeps those that were emptied."""
-    if not isinstance(store, LocalStore):
+    if not isinstance(store, SupportsLocalFiles):
         return True
     folder = f"{MEM_WAL_FOLDER}/{name}"
     return bool(store.list(f"{folder}/manifest") or store.list(folder))

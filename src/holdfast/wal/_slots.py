@@ -28,9 +28,16 @@ import pyarrow as pa
 from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter import Arbiter, Lost
 from holdfast.errors import CollectedError, UnavailableError
-from holdfast.formats import TXNS_TAG, txns_of, txns_tag
-from holdfast.formats._entry import Entry, EntryDraft, decode_entry, draft_entry
-from holdfast.formats._wal_names import entry_name
+from holdfast.formats import (
+    TXNS_TAG,
+    Entry,
+    EntryDraft,
+    decode_entry,
+    draft_entry,
+    entry_name,
+    txns_of,
+    txns_tag,
+)
 from holdfast.txn import Txn
 from holdfast.wal._appender import WalAppender
 from holdfast.wal._manifests import fenced

@@ -17,8 +17,7 @@ from datetime import timedelta
 from holdfast._clock import Clock, SystemClock
 from holdfast.arbiter import Arbiter
 from holdfast.errors import CollectedError, InvalidInputError, WalGapError
-from holdfast.formats._entry import Entry
-from holdfast.formats._wal_names import BoundaryKind
+from holdfast.formats import BoundaryKind, Entry
 from holdfast.storage import ObjectStore
 from holdfast.wal._boundary import Boundary
 from holdfast.wal._log import Log
