@@ -263,6 +263,39 @@ def test_a_stream_of_changes_begins_where_it_is_told(
         assert '"lag"' in str(newest) or "'lag'" in str(newest)
 
 
+def test_a_stream_of_changes_that_meets_new_columns_stops(
+    spark: SparkSession, table: holdfast.Table, tmp_path: Path
+) -> None:
+    """It would drop their values without a word; started again, it reads them."""
+    table.append([row(1, 1)])
+    reader = spark.readStream.format("holdfast").option("readChangeFeed", "true")
+    seen: list[dict[str, Any]] = []
+
+    def start(**options: str) -> StreamingQuery:
+        frame = reader.options(**options).load(table.uri)
+        writer = frame.writeStream.foreachBatch(
+            lambda batch, _: seen.extend(one.asDict() for one in batch.collect())
+        )
+        return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+    query = start()
+    try:
+        query.processAllAvailable()
+        table.dataset().add_columns(pa.schema([pa.field("x", pa.int32())]))
+        table.append([{**row(2, 2), "x": 7}])
+        with pytest.raises(Exception, match="columns that came while this stream ran"):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert [one["k"] for one in seen] == [1]
+    query = start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert [(one["k"], one.get("x")) for one in seen] == [(1, None), (2, 7)]
+
+
 @pytest.mark.requirement("W7")
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "append-only"])
 def test_a_merge_of_the_log_does_not_end_a_stream_of_rows(
