@@ -36,8 +36,7 @@ import holdfast
 import holdfast.spark
 from _measuring import markdown
 from holdfast.shard import Sharding
-from holdfast.testing._faulty_s3_process import FaultyS3Process
-from holdfast.wal import collect_log
+from holdfast.testing import FaultyS3Process
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,6 +44,8 @@ if TYPE_CHECKING:
 
 COLUMNS = "n long, t double, pad string"
 SCHEMA = pa.schema([("n", pa.int64()), ("t", pa.float64()), ("pad", pa.string())])
+OURS = ("versions", "log", "log, sink")
+KINDS = ("parquet", *OURS, "noop")
 PARTS = ("latency", "batches", "requests", "kills")
 FILE_SECONDS = 0.1
 ROWS_PER_FILE = 50
@@ -93,7 +94,11 @@ class Bench:
         self.folder = folder
         self.given = given
         self.count = 0
-        self.spark = holdfast.spark.session("local[2]", config={"spark.driver.memory": "2g"})
+        self.spark = holdfast.spark.session(
+            "local[2]",
+            config={"spark.driver.memory": "2g"},
+            catalogs={"lake": str(folder)},  # for the jar, with its sink
+        )
 
     def run(self, only: Sequence[str]) -> None:
         """Run the parts."""
@@ -120,15 +125,18 @@ class Bench:
         if kind == "log":
             writer = writer.foreachBatch(holdfast.spark.ingest(uri, upkeep="10 seconds"))
             return writer.trigger(**trigger).start()
-        writer = writer.format("holdfast" if kind == "versions" else kind)
+        if kind == "log, sink":
+            writer = writer.option("into", "log").option("upkeep", "10 seconds")
+        ours = kind in ("versions", "log, sink")
+        writer = writer.format("holdfast" if ours else kind)
         return writer.trigger(**trigger).start(uri)
 
     def latency(self) -> None:
         """Event -> visible to a reader in another process."""
         lines = []
-        for kind in ("log", "versions"):
+        for kind in ("log", "log, sink", "versions"):
             self._small(kind)  # what is compared finds its processes started
-        for kind in ("versions", "log", "noop"):
+        for kind in ("versions", "log", "log, sink", "noop"):
             for name, trigger in (
                 ("1 s", {"processingTime": "1 second"}),
                 ("back to back", {"processingTime": "0 seconds"}),
@@ -138,7 +146,11 @@ class Bench:
         print(markdown(headings, lines))
 
     def _latency(self, kind: str, trigger: dict[str, Any]) -> list[str]:
-        source, uri, out = Path(self.fresh("source")), self.fresh(kind), self.fresh("seen")
+        source, uri, out = (
+            Path(self.fresh("source")),
+            self.fresh(kind.replace(", ", "-")),
+            self.fresh("seen"),
+        )
         source.mkdir()
         make_table(uri, self.given.shards)
         frame = self.spark.readStream.schema(COLUMNS).json(str(source))
@@ -174,8 +186,8 @@ class Bench:
 
     def batches(self) -> None:
         """Micro-batches of the three sinks: small ones, and as many rows as they take."""
-        small = {kind: self._small(kind) for kind in ("parquet", "versions", "log", "noop")}
-        large = {kind: self._large(kind) for kind in ("parquet", "versions", "log")}
+        small = {kind: self._small(kind) for kind in KINDS}
+        large = {kind: self._large(kind) for kind in KINDS[:-1]}
         lines = [
             [kind, f"{ms:.0f}", f"{ms / small['parquet']:.2f}", f"{large.get(kind, 0):,.0f}"]
             for kind, ms in small.items()
@@ -185,8 +197,8 @@ class Bench:
 
     def _small(self, kind: str) -> float:
         frame = self._rows(1_000)
-        uri = self.fresh(kind)
-        if kind in ("log", "versions"):
+        uri = self.fresh(kind.replace(", ", "-"))
+        if kind in OURS:
             make_table(uri, self.given.shards)
         query = self.start(frame, kind, uri, {"processingTime": "0 seconds"})
         _await(lambda: _newest(query) >= 25)
@@ -196,8 +208,8 @@ class Bench:
 
     def _large(self, kind: str) -> float:
         frame = self._rows(self.given.rows)
-        uri = self.fresh(kind)
-        if kind in ("log", "versions"):
+        uri = self.fresh(kind.replace(", ", "-"))
+        if kind in OURS:
             make_table(uri, self.given.shards)
         query = self.start(frame, kind, uri, {"processingTime": "0 seconds"})
         _await(lambda: _newest(query) >= 3)
@@ -254,9 +266,9 @@ class Bench:
         lines = [["log", *_counted(table)]]
         table.merge_log()
         lines.append(["log, merged", *_counted(table)])
-        for shard in table.shards():
-            collect_log(table._store, table._arbiter, shard, confirm=True)
-        lines.append(["log, merged and collected", *_counted(table)])
+        _make_older(uri)
+        table.vacuum(confirm=True)
+        lines.append(["log, merged, after vacuum", *_counted(table)])
         each = make_table(self.fresh("versions"), self.given.shards)
         reader = self.spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
         query = self.start(reader.json(str(source)), "versions", each.uri, {"availableNow": True})
@@ -360,6 +372,13 @@ def _newest(query: StreamingQuery) -> int:
 def _done(checkpoint: str) -> int:
     folder = Path(checkpoint, "commits")
     return sum(one.name.isdigit() for one in folder.iterdir()) if folder.exists() else 0
+
+
+def _make_older(uri: str) -> None:
+    """Let every file look a month old, so that vacuum waits for none of them."""
+    month = time.time() - 30 * DAY
+    for one in Path(uri).rglob("*"):
+        os.utime(one, (month, month))
 
 
 def _counted(table: holdfast.Table) -> list[str]:

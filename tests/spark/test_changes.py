@@ -358,3 +358,34 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, str], message: s
 
     with pytest.raises(holdfast.errors.InvalidInputError, match=message):
         parse({"path": "/t", **options}, Use.READ)
+
+
+def test_changes_are_read_by_the_name_of_a_catalog_table(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    spark.sql(
+        "CREATE TABLE lake.fed (k BIGINT NOT NULL, v BIGINT) TBLPROPERTIES ('primaryKey'='k')"
+    )
+    spark.sql("INSERT INTO lake.fed VALUES (1, 1), (2, 2)")
+    spark.sql("DELETE FROM lake.fed WHERE k = 1")
+    made = spark.read.option("startingVersion", "1").changes("lake.fed").collect()
+    want = Counter({("insert", 1, 1): 1, ("insert", 2, 2): 1, ("delete", 1, 1): 1})
+    assert Counter((row._change_type, row.k, row.v) for row in made) == want
+    assert {row._commit_version for row in made if row._change_type == "insert"} == {2}
+    told = (
+        spark.read.option("startingVersion", "2").option("endingVersion", "2").changes("lake.fed")
+    )
+    assert Counter(row._change_type for row in told.collect()) == Counter(insert=2)
+    behind = spark.read.option("startingVersion", "2").option("startingBoundInclusive", "false")
+    assert [row._change_type for row in behind.changes("lake.fed").collect()] == ["delete"]
+    assert spark.read.option("startingTimestamp", "2020-01-01").changes("lake.fed").count() == 3
+    net = spark.read.option("startingVersion", "1").option("deduplicationMode", "netChanges")
+    with pytest.raises(Exception, match="net changes are not computed"):
+        net.changes("lake.fed").collect()
+    seen: list[Any] = []
+    stream = spark.readStream.option("startingVersion", "1").changes("lake.fed")
+    writer = stream.writeStream.foreachBatch(lambda batch, _: seen.extend(batch.collect()))
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert Counter((row._change_type, row.k, row.v) for row in seen) == want
+    spark.sql("DROP TABLE lake.fed")

@@ -59,14 +59,15 @@ PLAIN = pa.schema([("id", pa.int64()), *COLUMNS])
 class Events:
     """Files of changes, one for each batch, and what the tables must be once all are in."""
 
-    def __init__(self, folder: Path, random: random.Random) -> None:
+    def __init__(self, folder: Path, random: random.Random, files: int = FILES) -> None:
+        self.files = files
         self.source = folder / "events"
         self.checkpoint = folder / "checkpoint"
         self.source.mkdir()
         self.keyed: dict[int, int] = {}
         self.plain: Counter[int] = Counter()
         number = 0
-        for file in range(FILES):
+        for file in range(files):
             lines = []
             for _ in range(ROWS):
                 key, deletes = random.randrange(20), random.random() < 0.3

@@ -150,3 +150,11 @@ def test_the_driver_of_a_sink_ends_with_what_it_opened(uri: str) -> None:
     assert folder is not None and folder.exists()
     driver.stop()
     assert not folder.exists()
+
+
+def test_to_table_says_how_to_write_the_log(stream: SinkStream, spark: SparkSession) -> None:
+    spark.sql("CREATE TABLE lake.logged (id BIGINT, v STRING)")
+    stream.add({"id": 1, "v": "a"})
+    with pytest.raises(Exception, match=r"toTable cannot write the log.*\.start\("):
+        stream.start("lake.logged").awaitTermination()
+    spark.sql("DROP TABLE lake.logged")

@@ -9,12 +9,15 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.Function;
 import java.util.stream.StreamSupport;
 import org.apache.spark.sql.catalyst.analysis.NamespaceAlreadyExistsException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.NonEmptyNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
+import org.apache.spark.sql.connector.catalog.Changelog;
+import org.apache.spark.sql.connector.catalog.ChangelogContext;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
 import org.apache.spark.sql.connector.catalog.ProcedureCatalog;
@@ -117,6 +120,16 @@ public class HoldfastCatalog implements StagingTableCatalog, SupportsNamespaces,
   @Override
   public Table loadTable(Identifier ident, long micros) throws NoSuchTableException {
     return load(ident, Map.of("timestamp", Instant.EPOCH.plus(micros, ChronoUnit.MICROS).toString()));
+  }
+
+  /** Returns the table's changes, for {@code spark.read.changes(...)}. */
+  @Override
+  public Changelog loadChangelog(Identifier ident, ChangelogContext context, CaseInsensitiveStringMap given)
+      throws NoSuchTableException {
+    HoldfastTable table = load(ident, Map.of());
+    Function<String, String> versionAt =
+        time -> ask("load", Map.of("id", parts(ident), "timestamp", time)).get("version").asText();
+    return new HoldfastChangelog(table, context, given, versionAt);
   }
 
   private HoldfastTable load(Identifier ident, Map<String, String> when) throws NoSuchTableException {

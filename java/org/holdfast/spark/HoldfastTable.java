@@ -97,6 +97,7 @@ class HoldfastTable implements SupportsRead, SupportsWrite, SupportsDeleteV2 {
 
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+    LogSink.refuseTable(info.options(), options.get("path"));
     return pythonWriter(info, Map.of());
   }
 

@@ -47,6 +47,15 @@ public final class LogSink implements Sink {
     return "log".equalsIgnoreCase(options.getOrDefault("into", "").trim());
   }
 
+  /** Refuses the one way to name a table by which Spark hands a sink no frame that can be divided. */
+  static void refuseTable(CaseInsensitiveStringMap options, String path) {
+    if (isAskedFor(options)) {
+      throw new UnsupportedOperationException(
+          "toTable cannot write the log: Spark lets such a sink divide no rows by shard. Use "
+              + ".format(\"holdfast\").option(\"into\", \"log\").start(\"" + path + "\")");
+    }
+  }
+
   @Override
   public String toString() {
     return "holdfast into the log of " + new CaseInsensitiveStringMap(options).get("path");
