@@ -51,6 +51,6 @@ public class DefaultSource extends PythonDataSourceV2 implements StreamSinkProvi
       scala.collection.immutable.Map<String, String> options,
       scala.collection.immutable.Seq<String> partitions,
       OutputMode mode) {
-    return new LogSink(context.sparkSession(), CollectionConverters.asJava(options), mode);
+    return new LogSink(CollectionConverters.asJava(options), mode);
   }
 }

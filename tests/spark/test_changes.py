@@ -16,6 +16,7 @@ import pytest
 import holdfast
 from changes.model import SCHEMA, Busy, Model, rows_of
 from holdfast.arbiter import SupportsSetUp, connect_commit_store
+from holdfast.formats import version_name
 from holdfast.testing import FaultyS3Process
 from spark.test_drivers import kill_group, start
 
@@ -389,3 +390,38 @@ def test_changes_are_read_by_the_name_of_a_catalog_table(
     writer.trigger(availableNow=True).start().awaitTermination()
     assert Counter((row._change_type, row.k, row.v) for row in seen) == want
     spark.sql("DROP TABLE lake.fed")
+
+
+@pytest.mark.requirement("S4")
+def test_a_stream_of_changes_begins_at_a_cursor_or_time_and_keeps_to_its_limits(
+    spark: SparkSession, table: holdfast.Table, tmp_path: Path
+) -> None:
+    table.append([row(0, 0)])
+    cursor = str(table.change_cursor())
+    for number in range(1, 7):
+        table.append([row(number, number)])
+
+    def feed(name: str, **options: Any) -> list[set[int]]:
+        (tmp_path / name).mkdir()
+        made = Feed(spark, table, tmp_path / name)
+        made.run(**options)
+        return [{one["k"] for one in made.batches[number]} for number in sorted(made.batches)]
+
+    assert feed("cursor", startingCursor=cursor, maxRowsPerTrigger="2") == [{1, 2}, {3, 4}, {5, 6}]
+    assert feed("time", startingTimestamp="2020-01-01T00:00:00Z") == [set(range(7))]
+    assert feed("version", startingVersion="3", maxFilesPerTrigger="4") == [{1, 2, 3, 4}, {5, 6}]
+    assert set().union(*feed("begin", maxFilesPerTrigger="3")) == set(range(7))
+
+
+@pytest.mark.requirement("S4")
+def test_a_stream_of_changes_that_comes_too_late_says_what_to_do(
+    spark: SparkSession, table: holdfast.Table, tmp_path: Path
+) -> None:
+    table.append([row(1, 1)])
+    feed = Feed(spark, table, tmp_path)
+    feed.run()
+    for number in (2, 3):
+        table.append([row(number, number)])
+    Path(table.uri, version_name(3).path).unlink()
+    with pytest.raises(Exception, match=r"collected before its changes were read.*new checkpoint"):
+        feed.run()

@@ -490,3 +490,13 @@ def test_one_sink_after_another_may_write_in_one_run(
     query = written.option("checkpointLocation", str(stream.checkpoint))
     query.trigger(availableNow=True).start().awaitTermination()
     assert ids_of(table) == Counter(range(3))
+
+
+def test_a_shard_whose_rows_came_to_two_tasks_is_an_error(tmp_path: Path) -> None:
+    """The second finds its place taken under its own ids: its rows are lost, and it is done."""
+    answer = tmp_path / "answer.json"
+    answer.write_text(json.dumps([{"taken": {"0": [[5, 0, True]]}}, {"taken": {"1": []}}]))
+    assert _ingest._taken(answer) == {0: [Written(5, 0, True)], 1: []}
+    answer.write_text(json.dumps([{"taken": {"0": [[5, 0, True]]}}] * 2))
+    with pytest.raises(HoldfastError, match="rows of one shard to two tasks"):
+        _ingest._taken(answer)

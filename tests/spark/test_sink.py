@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
+import holdfast
 from holdfast.errors import InvalidInputError
+from holdfast.formats import bucket
+from holdfast.shard import Sharding
 from holdfast.spark._ingest_work import WORK
 from holdfast.spark._sink import SinkDriver
 from holdfast.spark._write import StreamWriter
@@ -152,9 +158,83 @@ def test_the_driver_of_a_sink_ends_with_what_it_opened(uri: str) -> None:
     assert not folder.exists()
 
 
-def test_to_table_says_how_to_write_the_log(stream: SinkStream, spark: SparkSession) -> None:
-    spark.sql("CREATE TABLE lake.logged (id BIGINT, v STRING)")
-    stream.add({"id": 1, "v": "a"})
-    with pytest.raises(Exception, match=r"toTable cannot write the log.*\.start\("):
-        stream.start("lake.logged").awaitTermination()
+@pytest.fixture
+def lake_table(spark: SparkSession) -> Iterator[holdfast.Table]:
+    spark.sql(
+        "CREATE TABLE lake.logged (id BIGINT NOT NULL, v STRING) TBLPROPERTIES ('primaryKey'='id')"
+    )
+    path = spark.sql("DESCRIBE TABLE EXTENDED lake.logged").where("col_name = 'Location'")
+    (place,) = (row.data_type for row in path.collect())
+    yield holdfast.open_table(place)
     spark.sql("DROP TABLE lake.logged")
+
+
+def test_to_table_writes_the_log_of_a_table_by_its_name(
+    stream: SinkStream, lake_table: holdfast.Table
+) -> None:
+    table = lake_table
+    table.prepare_writers(sharding=Sharding.bucket("id", 4))
+    stream.add(*({"id": n, "v": "a", "op": "U"} for n in range(100)))
+    stream.add({"id": 3, "op": "D"}, {"id": 4, "v": "b", "op": "U"}, {"id": 4, "op": "U"})
+    more = {"deletes": "op = 'D'", "orderBy": "coalesce(v, ''), op"}
+    stream.start("lake.logged", **more).awaitTermination()
+    want = {n: "a" for n in range(100) if n != 3} | {4: "b"}
+    assert rows_of(table) == want
+    counts = entries(table)
+    assert len(counts) == 4 and all(1 <= count <= 2 for count, _ in counts)
+    stream.forget_commit(1)
+    stream.start("lake.logged", **more).awaitTermination()  # known: nothing is written
+    assert rows_of(table) == want
+    assert entries(table) == counts
+    stream.uri = table.uri
+    stream.add({"id": 100, "v": "c", "op": "U"})
+    stream.run(**more)  # the same query by the table's address
+    stream.forget_commit(2)
+    stream.start("lake.logged", **more).awaitTermination()
+    assert rows_of(table) == want | {100: "c"}
+
+
+def test_to_table_writes_a_table_of_one_shard(
+    stream: SinkStream, lake_table: holdfast.Table
+) -> None:
+    stream.add(*({"id": n, "v": "a"} for n in range(10)))
+    stream.start("lake.logged").awaitTermination()
+    assert rows_of(lake_table) == dict.fromkeys(range(10), "a")
+
+
+def test_the_catalogs_function_divides_rows_as_lance_does(spark: SparkSession) -> None:
+    day = dt.date(2026, 11, 17)
+    values: dict[str, tuple[pa.DataType, list[Any]]] = {
+        "tinyint": (pa.int8(), [None, 0, 1, -1, 127, -128]),
+        "smallint": (pa.int16(), [None, 0, 300, -300]),
+        "int": (pa.int32(), [None, 0, 1, -1, 2**31 - 1, -(2**31)]),
+        "bigint": (pa.int64(), [None, *range(-20, 20), 2**63 - 1, -(2**63), 2**32]),
+        "string": (
+            pa.string(),
+            [None, *("äöü€"[:n] + "x" * m for n in range(5) for m in range(5))],
+        ),
+        "boolean": (pa.bool_(), [None, True, False]),
+        "date": (pa.date32(), [None, day, dt.date(1900, 1, 1)]),
+        "float": (pa.float32(), [None, 0.0, -0.0, 1.5, float("nan"), float("inf")]),
+        "double": (pa.float64(), [None, 0.0, -0.0, 1.5, float("nan"), -float("inf")]),
+    }
+    for name, (kind, some) in values.items():
+        rows = spark.createDataFrame([(one,) for one in some], f"x {name}")
+        found = [row.n for row in rows.selectExpr("lake.bucket(7, x) AS n").collect()]
+        assert found == bucket(pa.array(some, kind), 7).tolist(), name
+
+
+def test_to_table_refuses_a_column_that_would_be_hashed_in_another_way(
+    stream: SinkStream, lake_table: holdfast.Table, spark: SparkSession
+) -> None:
+    lake_table.prepare_writers(sharding=Sharding.bucket("id", 2))
+    stream.add({"id": 1, "v": "a"})
+    frame = spark.readStream.schema("id int, v string").json(str(stream.source))
+    writer = frame.writeStream.option("into", "log").option("upkeep", "none")
+    query = writer.option("checkpointLocation", str(stream.checkpoint)).toTable("lake.logged")
+    with pytest.raises(Exception, match="cast it to bigint"):
+        query.awaitTermination(240)
+    with pytest.raises(Exception, match="into=log is for writeStream"):
+        spark.range(3).selectExpr("id", "'x' AS v").writeTo("lake.logged").option(
+            "into", "log"
+        ).append()

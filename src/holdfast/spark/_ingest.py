@@ -322,7 +322,14 @@ def _taken(answer: Path) -> dict[int, list[Written]]:
     taken: dict[int, list[Written]] = {}
     for one in answers:
         raise_if_error(one)
-        taken |= {int(n): [Written(*fields) for fields in some] for n, some in one["taken"].items()}
+        for number, some in one["taken"].items():
+            if int(number) in taken:  # the second of them took the entry of the first for its own
+                raise HoldfastError(
+                    "Spark gave the rows of one shard to two tasks, and one of them is not in the "
+                    "log: do not go on with this checkpoint",
+                    shard=number,
+                )
+            taken[int(number)] = [Written(*fields) for fields in some]
     return taken
 
 

@@ -28,8 +28,9 @@ from pyspark.sql.types import StructType
 
 from holdfast.errors import HoldfastError
 from holdfast.spark._ingest import Ingest, Planned, ingest
-from holdfast.spark._ingest_work import WORK
+from holdfast.spark._ingest_work import WORK, Work, decode_columns
 from holdfast.spark._options import Given, Use, parse
+from holdfast.spark._types import spark_schema
 
 Question: TypeAlias = dict[str, Any]
 """JSON."""
@@ -141,9 +142,19 @@ class SinkDriver(DataSourceStreamReader):
             "select": list(route.select),
             "where": route.where,
             "partitions": route.partitions,
+            "column": work.column,
+            "cast": _other_type(schema, work),
             "uri": sink.uri,
             WORK: work.encoded(),
         }
+
+
+def _other_type(schema: StructType, work: Work) -> str | None:
+    """Return the type of the column that rows are divided by, if the frame has it as another."""
+    if work.column is None or work.column not in schema.names:
+        return None
+    wanted = spark_schema(decode_columns(work.columns), [work.column]).fields[0].dataType
+    return None if schema[work.column].dataType == wanted else wanted.simpleString()
 
 
 __all__ = ["SinkDriver", "SinkSource", "ingest_of"]

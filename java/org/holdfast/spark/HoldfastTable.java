@@ -97,7 +97,9 @@ class HoldfastTable implements SupportsRead, SupportsWrite, SupportsDeleteV2 {
 
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-    LogSink.refuseTable(info.options(), options.get("path"));
+    if (LogSink.isAskedFor(info.options())) {
+      return new LogWrite.Builder(info, options);
+    }
     return pythonWriter(info, Map.of());
   }
 
