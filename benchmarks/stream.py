@@ -358,7 +358,7 @@ def drive(uri: str, source: str, checkpoint: str) -> None:
     spark = holdfast.spark.session("local[2]")
     reader = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
     writer = reader.json(source).writeStream.option("checkpointLocation", checkpoint)
-    writer = writer.foreachBatch(holdfast.spark.ingest(uri, upkeep="10 seconds"))
+    writer = writer.foreachBatch(holdfast.spark.ingest(uri))
     writer.trigger(availableNow=True).start().awaitTermination()
     spark.stop()
 

@@ -46,7 +46,7 @@ final class HoldfastChangelog implements Changelog {
   /** @param versionAt returns the version that was the newest at a time */
   HoldfastChangelog(HoldfastTable table, ChangelogContext context, CaseInsensitiveStringMap given, Function<String, String> versionAt) {
     if (context.deduplicationMode() == ChangelogContext.DeduplicationMode.NET_CHANGES) {
-      throw new UnsupportedOperationException(
+      throw new IllegalArgumentException( // Spark takes the unsupported kind for a catalog without changes
           "net changes are not computed: read with deduplicationMode none, and keep the newest change of each key");
     }
     this.name = table.name() + " changes";
