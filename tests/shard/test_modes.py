@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -99,6 +100,45 @@ def test_without_durable_write_a_put_does_not_wait(
     go.set()
     writer.close()
     assert newest(stock_rows(table, writer.shard_id)) == {1: "x"}
+
+
+@pytest.mark.requirement("W2")
+def test_puts_that_nobody_waits_for_share_an_entry(table: holdfast.Table) -> None:
+    config = Config(durable_write=False, max_wal_flush_interval=timedelta(hours=1))
+    with table.claim_writer("unsharded", config=config) as writer:
+        for key in range(8):
+            writer.put(rows(key))
+        assert writer.wal_stats().entries == 0  # they wait for more
+        assert len(writer.lookup([7])) == 1  # a read waits for them, so they are written
+        assert writer.wal_stats().entries == 1
+        for key in range(8, 16):
+            writer.put(rows(key))
+    assert newest(stock_rows(table, writer.shard_id)) == dict.fromkeys(range(16), "x")
+
+
+@pytest.mark.requirement("W2")
+def test_a_put_that_waits_for_room_ends_the_waiting_of_others(table: holdfast.Table) -> None:
+    config = Config(
+        enable_memtable=False,
+        durable_write=False,
+        max_wal_flush_interval=timedelta(hours=1),
+        max_unflushed_memtable_bytes=1,  # one put at a time
+    )
+    with table.claim_writer("unsharded", config=config) as writer:
+        for key in range(5):
+            writer.put(rows(key))
+        assert writer.wal_stats().entries >= 4
+
+
+@pytest.mark.requirement("W2")
+def test_rows_wait_no_longer_than_the_interval(table: holdfast.Table) -> None:
+    config = Config(durable_write=False, max_wal_flush_interval=timedelta(milliseconds=30))
+    with table.claim_writer("unsharded", config=config) as writer:
+        writer.put(rows(1))
+        deadline = time.monotonic() + 60
+        while not writer.wal_stats().entries:  # nobody reads, flushes or closes
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
 
 
 def test_settings_that_the_table_recorded_are_honoured(table: holdfast.Table) -> None:

@@ -49,8 +49,9 @@ class ShardWriterConfig:
             returns early, which is no acknowledgement: a crash may lose the rows. Reads of the
             writer find them, as they wait until all that was put is in the log.
         max_wal_buffer_size: how many bytes of rows one log entry may gather; 10 MiB.
-        max_wal_flush_interval: an upper limit for how long rows wait for others before they
-            are written; nothing ever waits that long, as writing starts at once. 100 ms.
+        max_wal_flush_interval: how long the rows of a writer without `durable_write` may wait for
+            others before they are written together; 100 ms. Whoever waits for them (a read, a
+            flush, `close`) and a full entry end it early. A durable put is written immediately.
         max_wal_persist_retries: how often a log write that was refused is tried again; 3.
         wal_persist_retry_base_delay: the first pause before that, doubled each time; 50 ms.
         max_memtable_size: bytes of rows from which on a MemTable is frozen; 256 MiB.

@@ -199,6 +199,7 @@ class Engine(Handle):
             max_bytes=settings.max_wal_buffer_size,
             max_rows=settings.max_memtable_rows if settings.enable_memtable else _NO_LIMIT,
             wrapped=self._stopped_by,
+            linger=timedelta(0) if settings.durable_write else settings.max_wal_flush_interval,
         )
         self._flusher: Flusher[Generation] = Flusher(
             self._flush_frozen,
@@ -305,6 +306,7 @@ class Engine(Handle):
         self._make_room()
 
     def _make_room(self) -> None:
+        self._group.hurry()
         if self._tables is not None and not self._tables.frozen:
             with suppress(HoldfastError):  # the waiting put gets it
                 self._group.submit(Freeze(), wait=False)

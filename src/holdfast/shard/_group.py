@@ -21,6 +21,9 @@ A leader wakes two: the next leader, and one of those whose items are done; that
 next, and so on. Were the leader to wake all, each would take its turn at Python's lock before
 the log gets on.
 
+Items whose callers do not wait may wait for each other: the worker lets up to `linger` pass
+since the oldest of them came, unless somebody waits behind them or a group is full.
+
 Futures are told by the worker while it does not lead, or by who stops everything: what is done
 as their callback may put and flush like everybody else.
 
@@ -41,6 +44,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from datetime import timedelta
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
@@ -74,6 +78,7 @@ class Item:
         "future",
         "leads",
         "queued",
+        "queued_at",
         "rows",
         "size",
         "turn",
@@ -85,6 +90,7 @@ class Item:
         self.rows = rows
         self.alone = alone
         self.queued = False  # False again when it was taken back
+        self.queued_at = 0.0
         self.leads = False
         self.waits = False
         self.done = False
@@ -120,6 +126,7 @@ class GroupCommit:
         max_bytes: how large a group may be; a single larger item is a group of its own.
         max_rows: likewise in rows.
         wrapped: turns what `write` raised into the error that everybody gets.
+        linger: how long items whose callers do not wait may wait for others.
     """
 
     def __init__(
@@ -130,6 +137,7 @@ class GroupCommit:
         max_bytes: int,
         max_rows: int,
         wrapped: Callable[[BaseException], HoldfastError],
+        linger: timedelta = timedelta(0),
         clock: Clock | None = None,
     ) -> None:
         self._write = write
@@ -138,6 +146,7 @@ class GroupCommit:
         self._max_bytes = max_bytes
         self._max_rows = max_rows
         self._wrapped = wrapped
+        self._linger_seconds = linger.total_seconds()
         self._lock = threading.Lock()  # guards everything below
         self._work = threading.Condition(self._lock)
         self._queue: deque[Item] = deque()
@@ -152,6 +161,8 @@ class GroupCommit:
         self._skip = 0  # leaders that are not to wait, since it was in vain
         self._skipped = 0
         self._worker_leads = False
+        self._lingering = False  # the worker leads, and waits for more
+        self._hurried = False  # somebody needs what is queued to be written
         self._worker: threading.Thread | None = None
         self._closed: HoldfastError | None = None
         self._failure: HoldfastError | None = None
@@ -211,12 +222,22 @@ class GroupCommit:
             if not is_panic(error):
                 raise
 
+    def hurry(self) -> None:
+        """Let what is queued be written without waiting for more."""
+        with self._lock:
+            self._hurried = bool(self._queue)
+            self._work.notify_all()
+
     def _enqueue(self, item: Item, *, wait: bool) -> None:
         """Queue an item, and take or give the lead if nobody has it. Under the lock."""
         item.waits = wait
         item.leads = leads = not self._leading
         item.queued = self._leading = True
+        if self._linger_seconds:
+            item.queued_at = self._clock.elapsed()
         self._queue.append(item)
+        if self._lingering and self._is_due():
+            self._work.notify_all()
         if self._gathering is not None and len(self._queue) >= self._awaited:
             _call(self._gathering)
         if leads and not wait:
@@ -284,6 +305,7 @@ class GroupCommit:
         """
         with self._lock:
             self._closed = self._closed or error
+            self._work.notify_all()
         self.drain()
         with self._lock:
             worker, self._worker = self._worker, None
@@ -346,6 +368,7 @@ class GroupCommit:
     def _take(self) -> None:
         """Move what is written together from the queue to the group. Under the lock."""
         group = self._group
+        self._hurried = False
         size = rows = 0
         while self._queue:
             item = self._queue[0]
@@ -440,6 +463,7 @@ class GroupCommit:
         me = Item()
         me.leads = True
         try:
+            self._linger()
             first = self._lead_once()
         except BaseException as error:  # noqa: BLE001 - whoever waits gets it
             self._failed(me, error)
@@ -448,6 +472,28 @@ class GroupCommit:
             self._pass_on(me)
         if first is not None:
             _call(first)
+
+    def _linger(self) -> None:
+        """Wait for more items while nobody waits for those that are there."""
+        with self._lock:
+            self._lingering = True
+            while not self._is_due():
+                waited = self._clock.elapsed() - self._queue[0].queued_at
+                if waited >= self._linger_seconds:
+                    break
+                self._work.wait(self._linger_seconds - waited)
+            self._lingering = False
+
+    def _is_due(self) -> bool:
+        """Tell whether what is queued is written without waiting for more. Under the lock."""
+        queue = self._queue
+        if not self._linger_seconds or not queue or self._failure or self._closed or self._hurried:
+            return True
+        return (
+            any(item.waits or item.alone for item in queue)
+            or sum(item.size for item in queue) >= self._max_bytes
+            or sum(item.rows for item in queue) >= self._max_rows
+        )
 
     def _tell(self) -> None:
         """Tell futures, in the order of their items; callbacks run here, and nothing is locked."""
