@@ -2,6 +2,8 @@
 
 `./run bench stream [--seconds 20] [--batches 200 --kill-every 50] [--only latency,...]`
 
+Sinks: parquet, versions (one version per batch), log (`ingest`), sink (the sink form), noop.
+
 - latency: events are written to files every 100 ms; how long until a reader in another process
   has them in a fresh scan, at a trigger of one second and back to back. The floor beside it: the
   same query into Spark's `noop` sink, that is, what a micro-batch takes without any writing.
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
 COLUMNS = "n long, t double, pad string"
 SCHEMA = pa.schema([("n", pa.int64()), ("t", pa.float64()), ("pad", pa.string())])
-OURS = ("versions", "log", "log, sink")
+OURS = ("versions", "log", "sink")
 KINDS = ("parquet", *OURS, "noop")
 PARTS = ("latency", "batches", "requests", "kills")
 FILE_SECONDS = 0.1
@@ -62,6 +64,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=50_000, help="of a large batch")
     parser.add_argument("--sustain", type=float, default=60, help="seconds of large batches")
     parser.add_argument("--only", default=",".join(PARTS), help=", ".join(PARTS))
+    parser.add_argument("--sinks", default=",".join(KINDS), help="of latency and batches")
     parser.add_argument("--driver", nargs=3, metavar=("URI", "SOURCE", "CHECKPOINT"))
     parser.add_argument("--reader", nargs=2, metavar=("URI", "OUT"))
     given = parser.parse_args()
@@ -93,6 +96,7 @@ class Bench:
     def __init__(self, folder: Path, given: argparse.Namespace) -> None:
         self.folder = folder
         self.given = given
+        self.kinds = [kind for kind in KINDS if kind in given.sinks.split(",")]
         self.count = 0
         self.spark = holdfast.spark.session(
             "local[2]",
@@ -125,18 +129,19 @@ class Bench:
         if kind == "log":
             writer = writer.foreachBatch(holdfast.spark.ingest(uri, upkeep="10 seconds"))
             return writer.trigger(**trigger).start()
-        if kind == "log, sink":
+        if kind == "sink":
             writer = writer.option("into", "log").option("upkeep", "10 seconds")
-        ours = kind in ("versions", "log, sink")
+        ours = kind in ("versions", "sink")
         writer = writer.format("holdfast" if ours else kind)
         return writer.trigger(**trigger).start(uri)
 
     def latency(self) -> None:
         """Event -> visible to a reader in another process."""
         lines = []
-        for kind in ("log", "log, sink", "versions"):
+        kinds = [kind for kind in ("versions", "log", "sink", "noop") if kind in self.kinds]
+        for kind in kinds:
             self._small(kind)  # what is compared finds its processes started
-        for kind in ("versions", "log", "log, sink", "noop"):
+        for kind in kinds:
             for name, trigger in (
                 ("1 s", {"processingTime": "1 second"}),
                 ("back to back", {"processingTime": "0 seconds"}),
@@ -148,7 +153,7 @@ class Bench:
     def _latency(self, kind: str, trigger: dict[str, Any]) -> list[str]:
         source, uri, out = (
             Path(self.fresh("source")),
-            self.fresh(kind.replace(", ", "-")),
+            self.fresh(kind),
             self.fresh("seen"),
         )
         source.mkdir()
@@ -186,10 +191,15 @@ class Bench:
 
     def batches(self) -> None:
         """Micro-batches of the three sinks: small ones, and as many rows as they take."""
-        small = {kind: self._small(kind) for kind in KINDS}
-        large = {kind: self._large(kind) for kind in KINDS[:-1]}
+        small = {kind: self._small(kind) for kind in self.kinds}
+        large = {kind: self._large(kind) for kind in self.kinds if kind != "noop"}
         lines = [
-            [kind, f"{ms:.0f}", f"{ms / small['parquet']:.2f}", f"{large.get(kind, 0):,.0f}"]
+            [
+                kind,
+                f"{ms:.0f}",
+                f"{ms / small.get('parquet', ms):.2f}",
+                f"{large.get(kind, 0):,.0f}",
+            ]
             for kind, ms in small.items()
         ]
         print(markdown(["sink", "1,000 rows, median ms", "x Parquet", "rows/s"], lines))
@@ -197,7 +207,7 @@ class Bench:
 
     def _small(self, kind: str) -> float:
         frame = self._rows(1_000)
-        uri = self.fresh(kind.replace(", ", "-"))
+        uri = self.fresh(kind)
         if kind in OURS:
             make_table(uri, self.given.shards)
         query = self.start(frame, kind, uri, {"processingTime": "0 seconds"})
@@ -208,7 +218,7 @@ class Bench:
 
     def _large(self, kind: str) -> float:
         frame = self._rows(self.given.rows)
-        uri = self.fresh(kind.replace(", ", "-"))
+        uri = self.fresh(kind)
         if kind in OURS:
             make_table(uri, self.given.shards)
         query = self.start(frame, kind, uri, {"processingTime": "0 seconds"})
