@@ -5,7 +5,8 @@
 Each row alternates short blocks of the raw operation and of `decide`, so that whatever else
 the machine does hits both. With several processes all start each block together, and each
 decides a series of its own; in the rows marked `one series` they all race for the same names.
-Servers are started for the run, with durable settings. docs/reference/performance.md explains.
+Servers are started for the run, with durable settings. A second table tells what one commit costs
+each commit store: requests, and stored bytes. docs/reference/performance.md explains.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from holdfast_etcd import connect as connect_etcd
 
 import s3_servers
 import servers
+from _costs import Cost, as_json, cost_table, measure_costs
 from holdfast._ids import RandomIds
 from holdfast.arbiter import (
     Arbiter,
@@ -64,7 +66,7 @@ register_commit_store("etcd", connect_etcd)  # it need not be installed here
 SMALL, LARGE = 500, 100_000  # bytes: inside the record, and staged
 BLOCK_SECONDS = 0.25
 WARM_UP_CALLS = 8
-AIM = 1.3
+AIM = 1.5
 START_SECONDS = 60.0
 KINDS = ("raw", "decide")
 
@@ -597,8 +599,13 @@ def cells_of(row: Row) -> tuple[str, ...]:
 
 
 def measured_rows(
-    names: Sequence[str], processes: Sequence[int], seconds: float, folder: str
+    names: Sequence[str],
+    processes: Sequence[int],
+    seconds: float,
+    folder: str,
+    costs: list[Cost],
 ) -> Iterator[Row]:
+    """Yield the rows as they are measured, and add what a commit costs to `costs`."""
     for name in names:
         reason = missing(name)
         if reason:
@@ -609,8 +616,11 @@ def measured_rows(
         with BACKENDS[name](place) as cases:
             for case in cases:
                 for count in [max(processes)] if case.one_series else processes:
-                    print(f"{case.label}, {count} at once ...", file=sys.stderr, flush=True)
+                    print(f"{case.label}, {count} processes ...", file=sys.stderr, flush=True)
                     yield run_row(case, count, seconds)
+            url = cases[0].commit_store
+            if url is not None and cases[0].objects.startswith("/"):
+                costs.append(measure_costs(cases[0].label.partition(" + ")[0], url))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -632,12 +642,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     processes = [int(count) for count in given.processes.split(",")]
     # One folder until the end: ext4 creates files more slowly right after many were removed.
     with tempfile.TemporaryDirectory(prefix=f"holdfast-bench-{os.getpid()}-") as folder:
-        rows = list(measured_rows(names, processes, given.seconds, folder))
+        costs: list[Cost] = []
+        rows = list(measured_rows(names, processes, given.seconds, folder, costs))
     print("\n".join([*about, "", *table(rows)]))
     print(f"\n! beyond the aim: decide takes at most {AIM} times as long as the raw operation")
+    if costs:
+        print("\n" + cost_table(costs))
     if given.json:
-        found = [{**asdict(row), "p50_ratio": row.slower, "rate_ratio": row.rate} for row in rows]
-        given.json.write_text(json.dumps({"machine": about, "rows": found}, indent=1) + "\n")
+        lines = [{**asdict(row), "p50_ratio": row.slower, "rate_ratio": row.rate} for row in rows]
+        report = {"machine": about, "rows": lines, "costs": as_json(costs)}
+        given.json.write_text(json.dumps(report, indent=1) + "\n")
     return 0
 
 

@@ -37,6 +37,7 @@ from lance.query import FullTextQuery, MatchQuery, PhraseQuery
 import holdfast
 import holdfast.table  # loaded at its first use otherwise, and then measured
 from holdfast.formats import BuildRecord
+from holdfast.index import Indexes
 from holdfast.testing import FaultyS3
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -132,7 +133,7 @@ def stock_finalize(uri: str, index: str) -> None:
 def our_tasks(uri: str, build_id: str, tasks: list[int]) -> None:
     table = holdfast.open_table(uri)
     for task in tasks:
-        table._indexes().run_task(build_id, task)
+        Indexes(table.versions).run_task(build_id, task)
 
 
 def our_finalize(uri: str, build_id: str) -> None:
@@ -155,7 +156,7 @@ def begin(table: holdfast.Table, name: str, tasks: int) -> str:
         raise StopError
 
     with contextlib.suppress(StopError):
-        table._indexes().create(
+        Indexes(table.versions).create(
             "text",
             name=name,
             tasks=tasks,
@@ -261,7 +262,7 @@ def bytes_on_s3(documents: int, tasks: int) -> tuple[int, int]:
         table = make_table(uri, documents, storage_options=server.storage_options())
         build_id = begin(table, "s3", tasks)
         for task in range(tasks):
-            table._indexes().run_task(build_id, task)
+            Indexes(table.versions).run_task(build_id, task)
         server.requests.clear()
         table.finalize_index(build_id)
         seen = [one for one in server.requests.all() if "/part_" in one.key]

@@ -103,7 +103,7 @@ class Levels:
         return [f"customer-{number:010d}" for number in numbers.tolist()]
 
     def snapshots(self) -> list[ShardSnapshot]:
-        manifest = ShardManifests(self.table._store, self.table._arbiter, self.shard).latest()
+        manifest = ShardManifests(self.table.core, self.shard).latest()
         assert manifest is not None
         found = ShardSnapshot(self.shard).with_current_generation(manifest.current_generation)
         for one in manifest.sstables:

@@ -42,6 +42,9 @@ from lance.mem_wal import CompactedSsTable
 import holdfast
 from holdfast.formats._shard_manifest import ShardManifest, SsTable
 from holdfast.formats._sstable import TOMBSTONE, sstable_path
+from holdfast.shard._base import read_log_base
+from holdfast.shard._sstables import sstables_of
+from holdfast.wal import ShardManifests
 
 GENERATIONS = 5
 NEW = 10  # every so manieth change is a new key
@@ -92,10 +95,9 @@ def build(folder: Path, base: int, changes: int) -> str:
         table.append(rows(np.arange(start, min(base, start + 1_000_000)), "base"))
     table.dataset().initialize_mem_wal(maintained_indexes=[])
     shard, random = str(uuid.uuid4()), np.random.default_rng(7)
-    ground = table._log_ground()
-    manifests = ground.manifests(shard)
+    manifests = ShardManifests(table.core, shard)
     epoch = manifests.claim().writer_epoch
-    known, sstables = ground.base(ground.dataset()), ground.sstables
+    known, sstables = read_log_base(table.core, table.dataset()), sstables_of(table.core)
     for generation in range(1, GENERATIONS + 1):
         count = changes // GENERATIONS
         old = random.choice(base, count - count // NEW, replace=False)
@@ -114,7 +116,7 @@ def _published(written: SsTable, manifest: ShardManifest) -> ShardManifest:
 
 def by_stock(folder: Path, shard: str) -> None:
     table = holdfast.open_table(folder)
-    current = table._log_ground().manifests(shard).latest()
+    current = ShardManifests(table.core, shard).latest()
     assert current is not None
     for one in current.sstables:
         source = lance.dataset(str(folder / sstable_path(shard, one.path)))

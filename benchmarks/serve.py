@@ -1,11 +1,13 @@
 """What a server costs and gains: commits/s and latency of processes that append one row each.
 
-    ./run bench serve [--processes 1,8,32] [--seconds 5] [--places local,s3]
+    ./run bench serve [--processes 1,8,32] [--seconds 5] [--places local,s3] [--only-commits]
 
 Ways: stock pylance straight at the table, Holdfast straight at it, stock pylance with
 `holdfast.Namespace` in its own process and through a server, and thin clients that send Arrow
-over HTTP and have no Lance. Every process is warm before the clock runs. Then what a request
-costs that does nothing, queries by key, and what an idle server holds in memory.
+over HTTP and have no Lance. Every process is warm before the clock runs. `empty requests` are
+the floor beside them: the same clients ask a server for `/health`, which does nothing; pylance
+sends three requests per append, a thin client one. Then queries by key, and what an idle server
+holds in memory (`--places` without a name measures these alone).
 """
 
 from __future__ import annotations
@@ -26,7 +28,14 @@ from typing import Any
 
 import pyarrow as pa
 
-WAYS = ("stock pylance", "holdfast", "pylance in process", "pylance by server", "thin by server")
+WAYS = (
+    "stock pylance",
+    "holdfast",
+    "pylance in process",
+    "pylance by server",
+    "thin by server",
+    "empty requests by server",
+)
 
 
 # --- one client process ---------------------------------------------------------------------------
@@ -54,6 +63,9 @@ def appender(
     rows = pa.table({"id": pa.array([number], pa.int64()), "text": ["x" * 20]})
     if way == "thin by server":
         return thin(rows, url)
+    if way == "empty requests by server":
+        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+        return lambda: _ignore(empty_request(connection))
     if way == "holdfast":
         import holdfast
 
@@ -78,9 +90,11 @@ def appender(
         for _ in range(100):  # stock's own patience ends with many writers: go on all the same
             try:
                 lance.write_dataset(rows, storage_options=options or None, **arguments)
-            except OSError:
+            except OSError as error:
+                last = error
                 continue
             return
+        raise last
 
     return append
 
@@ -184,31 +198,37 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--places", default="local,s3")
     parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--only-commits", action="store_true")
     parser.add_argument("--client", nargs=5)
     arguments = parser.parse_args()
     if arguments.client:
         way, uri, url, options, number = arguments.client
         client(way, uri, url, json.loads(options), int(number))
         return
-    for name in arguments.places.split(","):
+    for name in filter(None, arguments.places.split(",")):
         print(
-            f"\n{name}\n| way | processes | p50 ms | p99 ms | commits/s |\n"
-            "|---|---:|---:|---:|---:|"
+            f"\n{name}\n| way | processes | p50 ms | p99 ms | commits/s | rate / stock |\n"
+            "|---|---:|---:|---:|---:|---:|"
         )
         for processes in map(int, arguments.processes.split(",")):
+            stock = 0.0
             for way in arguments.ways.split(","):
                 with place(name) as (root, storage):
                     took = measure(way, root, storage, processes, arguments.seconds)
-                show(way, processes, took, arguments.seconds)
-    queries(arguments.seconds)
-    memory()
+                rate = len(took) / arguments.seconds
+                stock = rate if way == "stock pylance" else stock
+                show(way, processes, took, rate, rate / stock if stock else None)
+    if not arguments.only_commits:
+        queries(arguments.seconds)
+        memory()
 
 
-def show(way: str, processes: int, took: list[float], seconds: float) -> None:
+def show(way: str, processes: int, took: list[float], rate: float, ratio: float | None) -> None:
     tail = statistics.quantiles(took, n=100)[98] if len(took) > 1 else took[0]
-    rate = len(took) / seconds
     middle = statistics.median(took)
-    print(f"| {way} | {processes} | {middle:.1f} | {tail:.1f} | {rate:.1f} |", flush=True)
+    beside = "-" if ratio is None else f"{ratio:.2f}"
+    line = f"| {way} | {processes} | {middle:.1f} | {tail:.1f} | {rate:.1f} | {beside} |"
+    print(line, flush=True)
 
 
 def queries(seconds: float) -> None:

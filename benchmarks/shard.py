@@ -371,7 +371,7 @@ def bench_reads(place: Place, seconds: float, results: Results) -> None:
             ),
             "filtered scan": (
                 lambda: theirs.lsm_scanner().filter("score > 40000 and text like '%7%'").to_table(),
-                lambda: mine.scan("score > 40000 and text like '%7%'"),
+                lambda: mine.scan(filter="score > 40000 and text like '%7%'"),
             ),
         }
         for name, (stocks, own) in cases.items():

@@ -39,6 +39,7 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from holdfast.arbiter import ConditionalPut, Verdict
+from holdfast.core import TableCore
 from holdfast.formats._entry import EntryDraft, log_schema
 from holdfast.formats._wal_names import entry_name
 from holdfast.storage import LocalStore, ObjectStore, RemoteStore, open_store
@@ -118,7 +119,7 @@ def places() -> Iterator[dict[str, Place]]:
 def bench_append(place: str, store: ObjectStore, seconds: float) -> None:
     arbiter = ConditionalPut(store, Verdict.ENFORCED)
     for label, count in SIZES.items():
-        appender = WalAppender.claim(store, arbiter, str(uuid.uuid4()))
+        appender = WalAppender.claim(TableCore(store, arbiter), str(uuid.uuid4()))
         batch = rows(count)
         draft = appender.draft(batch)
         body = draft.stamp(position=1, sequence=1, token="hf-" + "0" * 32)
@@ -166,7 +167,9 @@ def bench_peers(folder: Path, seconds: float) -> None:
     stock = dataset.mem_wal_writer(str(uuid.uuid4()), max_wal_flush_interval_ms=1)
     lazy = LocalStore(Path(uri), fsync=False)
     ours = {
-        name: WalAppender.claim(store, ConditionalPut(store, Verdict.ENFORCED), str(uuid.uuid4()))
+        name: WalAppender.claim(
+            TableCore(store, ConditionalPut(store, Verdict.ENFORCED)), str(uuid.uuid4())
+        )
         for name, store in (("holdfast", LocalStore(Path(uri))), ("holdfast, no fsync", lazy))
     }
     batch, table = rows(32), pa.Table.from_batches([rows(32)])
@@ -207,7 +210,7 @@ def bench_tailer(place: str, store: ObjectStore, seconds: float) -> None:
     arbiter = ConditionalPut(store, Verdict.ENFORCED)
     shard = str(uuid.uuid4())
     count = 64
-    with WalAppender.claim(store, arbiter, shard) as appender:
+    with WalAppender.claim(TableCore(store, arbiter), shard) as appender:
         draft = appender.draft(rows(SIZES["100 kB"]))
         for _ in range(count):
             appender.append(draft)
@@ -228,7 +231,9 @@ def bench_tailer(place: str, store: ObjectStore, seconds: float) -> None:
         return sum(map(fetch, paths))
 
     def tail() -> int:
-        return sum(e.rows for e in WalTailer(store, arbiter, shard).entries(1, count + 1))
+        return sum(
+            e.rows for e in WalTailer(TableCore(store, arbiter), shard).entries(1, count + 1)
+        )
 
     times = take_turns({"store and pyarrow only": plain, "tailer": tail}, seconds)
     size = draft.size * count / 1e6
@@ -251,7 +256,7 @@ def bench_open(label: str, place: Place, counts: list[int]) -> None:
         return dataset.mem_wal_writer(shard, max_memtable_batches=max(8000, 2 * count))
 
     def ours(shard: str, count: int) -> None:
-        with WalAppender.claim(store, arbiter, shard) as appender:
+        with WalAppender.claim(TableCore(store, arbiter), shard) as appender:
             assert sum(entry.rows for entry in appender.replay()) == count
 
     def least(shard: str, count: int) -> None:
@@ -300,7 +305,9 @@ def at_latency(place: Place, latency: float) -> Iterator[None]:
 
 def fill(store: ObjectStore, shard: str, fields: Any, count: int) -> None:  # noqa: ANN401
     schema = log_schema(SCHEMA, fields, ["id"])
-    with WalAppender.claim(store, ConditionalPut(store, Verdict.ENFORCED), shard) as appender:
+    with WalAppender.claim(
+        TableCore(store, ConditionalPut(store, Verdict.ENFORCED)), shard
+    ) as appender:
         for number in range(count):
             columns = [pa.array([number]), pa.array([False])]
             appender.append(pa.record_batch(columns, schema=schema))

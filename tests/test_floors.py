@@ -18,6 +18,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "options", "txn", "events", "_clock", "_ids", "_lazy", "_version", "_wakeup"),
     ("storage", "formats"),
     ("arbiter",),
+    ("core",),
     ("commits",),
     ("wal",),
     ("memtable",),
@@ -28,6 +29,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("upkeep",),
     ("edit",),
     ("table",),
+    ("lifecycle",),
     ("holdfast",),  # the package itself: its __init__ gives out what lies below
     ("spark", "server"),
     ("cli",),
@@ -48,6 +50,10 @@ RESERVED = {
     "starlette": {"server"},
     "uvicorn": {"server"},
 }
+
+# Who may hold a store and an arbiter together besides `TableCore`: those that make them.
+HOLDS_BOTH = {"core", "storage", "arbiter", "testing"}
+EDGES = {"spark", "server", "cli"}
 
 PUBLIC = {
     "holdfast.arbiter.stores",
@@ -92,6 +98,50 @@ def module_problems(module: str, tree: ast.Module) -> Iterator[str]:
     nested = folder.count(".") > 0
     if nested and not (name[0] == "_" or module in PUBLIC or folder in PUBLIC_FOLDERS):
         yield "is not one of the public modules, so its name starts with _"
+    if part not in HOLDS_BOTH:
+        yield from bundle_problems(tree)
+    if part in EDGES:
+        yield from private_problems(tree)
+
+
+def bundle_problems(tree: ast.Module) -> Iterator[str]:
+    """Yield classes and functions that have a store and an arbiter side by side."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            held = {name.lstrip("_") for name in attributes_of(node)}
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            held = {argument.arg.lstrip("_") for argument in arguments_of(node)}
+        else:
+            continue
+        if {"store", "arbiter"} <= held:
+            yield f"{node.name} has a store and an arbiter: only TableCore holds both"
+
+
+def attributes_of(node: ast.ClassDef) -> Iterator[str]:
+    """Yield what a class declares in its body, as a method, or by assigning to `self`."""
+    for part in node.body:
+        if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+            yield part.target.id
+        elif isinstance(part, ast.FunctionDef):
+            yield part.name
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store):
+            yield inner.attr
+
+
+def arguments_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg]:
+    return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+
+
+def private_problems(tree: ast.Module) -> Iterator[str]:
+    """Yield what reaches into a table: `table._x`, `self._table._x`, `run.table._x`."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute) or not node.attr.startswith("_"):
+            continue
+        owner = node.value
+        name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+        if name.lstrip("_") == "table":
+            yield f"{ast.unparse(node)} is private to the table: use its public names or its core"
 
 
 def imports(tree: ast.Module, module: str, *, is_package: bool) -> Iterator[str]:
@@ -205,6 +255,24 @@ def tree(folder: Path, module: str, source: str, *, docstring: str = '"""Doc."""
         ("holdfast.attic._x", ""),
         ("holdfast.storage.local", ""),
         ("holdfast.testing.world", ""),
+        ("holdfast.core", "import holdfast.commits"),
+        ("holdfast.core", "import lance"),
+        ("holdfast.table", "from holdfast.lifecycle import create_table"),
+        ("holdfast.wal._x", "class Log:\n    store: ObjectStore\n    arbiter: Arbiter"),
+        ("holdfast.read._x", "class Reader:\n    _store: ObjectStore\n    _arbiter: Arbiter"),
+        ("holdfast.wal._x", "def find(store, arbiter, shard_id): ..."),
+        ("holdfast.wal._x", "class Log:\n    def __init__(self, store, *, arbiter): ..."),
+        (
+            "holdfast.index._x",
+            "class Builds:\n    def __init__(self):\n        self._store, self._arbiter = both",
+        ),
+        (
+            "holdfast.upkeep._x",
+            "class Log:\n    def store(self): ...\n    def arbiter(self): ...",
+        ),
+        ("holdfast.spark._x", "table._store.list()"),
+        ("holdfast.cli._x", "self._table._versions"),
+        ("holdfast.server._x", "run.table._commit()"),
     ],
 )
 def test_the_checker_notices(tmp_path: Path, module: str, source: str) -> None:
@@ -228,6 +296,10 @@ def test_the_checker_notices_a_missing_docstring(tmp_path: Path) -> None:
         ("holdfast.arbiter.stores.postgres", "from holdfast.errors import ConflictError"),
         ("holdfast.table", "from holdfast.upkeep import vacuum"),
         ("holdfast.cli._x", "from holdfast._version import __version__"),
+        ("holdfast.cli._x", "table.core.store.list()"),
+        ("holdfast.core", "class TableCore:\n    store: ObjectStore\n    arbiter: Arbiter"),
+        ("holdfast.wal._x", "class Log:\n    core: TableCore\n    store: ObjectStore"),
+        ("holdfast.lifecycle", "from holdfast.table import Table"),
         ("holdfast.__init__", "from holdfast.table import open_table"),
         ("holdfast.cli._x", "import argparse\nfrom holdfast import open_table"),
         ("holdfast.spark._x", "from pyspark.sql import SparkSession"),

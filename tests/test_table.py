@@ -615,7 +615,7 @@ def test_rows_written_for_other_columns_are_not_added(
         CHANGES[change](place.open().dataset())
         return parts
 
-    monkeypatch.setattr("holdfast.table.write_fragments", write_then_change)
+    monkeypatch.setattr("holdfast.commits._writes.write_fragments", write_then_change)
     with pytest.raises(ConflictError, match=DIFFERENCES[change]):
         table.append(rows(2), txn="once")
     monkeypatch.undo()
@@ -636,7 +636,7 @@ def test_columns_that_change_before_the_decision(
     decide = Versions._decide
 
     def change_first(self: Versions, *args: Any, **kwargs: Any) -> Any:
-        if self is table._versions:
+        if self is table.versions:
             next(changes, lambda _: None)(place.open().dataset())
         return decide(self, *args, **kwargs)
 
@@ -646,7 +646,9 @@ def test_columns_that_change_before_the_decision(
         if how == "commit":
             return table.commit(parts, txn="once", read_version=2)
         operation = lance.LanceOperation.Append(parts)
-        return table._commit_operation(operation, read_version=2, txn="once", edit=lambda m: m)
+        return table.writes.commit_operation(
+            operation, read_version=2, txn="once", edit=lambda m: m
+        )
 
     monkeypatch.setattr(Versions, "_decide", change_first)
     with pytest.raises(ConflictError) as caught:
@@ -666,7 +668,7 @@ def test_columns_added_before_the_decision(place: Place, monkeypatch: pytest.Mon
     decide = Versions._decide
 
     def change_first(self: Versions, *args: Any, **kwargs: Any) -> Any:
-        if self is table._versions:
+        if self is table.versions:
             next(changes, lambda _: None)(place.open().dataset())
         return decide(self, *args, **kwargs)
 
@@ -756,7 +758,7 @@ def test_a_transaction_that_another_process_commits_meanwhile_is_left_out(
         other.append([{"id": 1}], txn=("app", 1))  # between the look and the decision
         return real(*arguments, **options)
 
-    monkeypatch.setattr(holdfast.table, "write_fragments", write)
+    monkeypatch.setattr("holdfast.commits._writes.write_fragments", write)
     done = table.append_all([([{"id": n}], ("app", n)) for n in (1, 2, 3)])
     assert [getattr(one, "applied", one) for one in done] == [False, True, True]
     assert sorted(table.to_table()["id"].to_pylist()) == [0, 1, 2, 3]

@@ -124,6 +124,7 @@ def _real_servers(seed: int) -> int:
     command += ["-o", "faulthandler_timeout=3500"]
     tests = [
         "tests/crash",
+        "tests/vendors/test_nfs.py",
         "tests/vendors/test_real_servers.py",
         "tests/arbiter/stores/test_suite.py",
         "tests/wal/test_processes.py",

@@ -29,7 +29,7 @@ from holdfast.options import StorageOptions
 
 if TYPE_CHECKING:
     from holdfast.changes import ChangeCursor, Changes
-    from holdfast.commits import Namespace
+    from holdfast.commits import CommitResult, Namespace, TableStatus, VersionInfo
     from holdfast.edit import (
         ChangeResult,
         Clause,
@@ -40,20 +40,11 @@ if TYPE_CHECKING:
         when_not_matched_insert,
     )
     from holdfast.index import BuildInfo, IndexInfo, IndexResult
+    from holdfast.lifecycle import adopt_table, create_table, release_table, write_table
     from holdfast.memtable import IndexConfig
     from holdfast.read import TableSnapshot
     from holdfast.shard import PutResult, Router, Shard, Sharding, ShardWriter, ShardWriterConfig
-    from holdfast.table import (
-        CommitResult,
-        Table,
-        TableStatus,
-        VersionInfo,
-        adopt_table,
-        create_table,
-        open_table,
-        release_table,
-        write_table,
-    )
+    from holdfast.table import Table, open_table
     from holdfast.wal import Appended, WalAppender, WalTailer
 
 __all__ = [
@@ -112,20 +103,18 @@ __getattr__ = load_names(
     __name__,
     {
         "changes": "ChangeCursor Changes",
-        "commits": "Namespace",
+        "commits": "CommitResult Namespace TableStatus VersionInfo",
         "edit": (
             "ChangeResult Clause when_matched_delete when_matched_update "
             "when_not_matched_by_source_delete when_not_matched_by_source_update "
             "when_not_matched_insert"
         ),
         "index": "BuildInfo IndexInfo IndexResult",
+        "lifecycle": "adopt_table create_table release_table write_table",
         "memtable": "IndexConfig",
         "read": "TableSnapshot",
         "shard": "PutResult Router Shard ShardWriter ShardWriterConfig Sharding",
-        "table": (
-            "CommitResult Table TableStatus VersionInfo adopt_table create_table open_table "
-            "release_table write_table"
-        ),
+        "table": "Table open_table",
         "wal": "Appended WalAppender WalTailer",
     },
 )

@@ -10,169 +10,140 @@ is there once. Stock pylance reads every version.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 import lance
 import pyarrow as pa
-from lance.fragment import FragmentMetadata, write_fragments
+from lance.query import FullTextQuery
 
-from holdfast._clock import Clock, SystemClock
-from holdfast.arbiter import (
-    STOCK_DYNAMODB,
-    Arbiter,
-    StockRows,
-    SupportsSeries,
-    SupportsVerdict,
-    accept_shards,
-    confirm_pin,
-    create_arbiter,
-    for_reading,
-    open_arbiter,
-)
-from holdfast.changes import ChangeVerbs
+from holdfast.arbiter import open_arbiter
+from holdfast.changes import ChangeCursor, Changes, Lag, Since, find_cursor, read_changes, read_lag
 from holdfast.commits import (
-    After,
-    Append,
-    Appender,
-    Committed,
-    Committer,
+    CommitResult,
     Data,
-    Edit,
     LanceOperation,
-    LongLived,
-    Operation,
-    Prepared,
-    TableStatus,
     VersionInfo,
     Versions,
-    address_of,
-    as_reader,
-    checked,
-    columns_of,
-    created,
-    hold,
-    join_rows,
-    opened,
-    read_any,
+    Writes,
+    open_dataset,
     read_history,
-    translated,
 )
-from holdfast.edit import EditVerbs
-from holdfast.errors import (
-    AlreadyExistsError,
-    ConflictError,
-    ErrorKind,
-    HoldfastError,
-    InvalidInputError,
-    LogWaitsError,
-    NotFoundError,
+from holdfast.core import TableCore
+from holdfast.edit import (
+    TRIES,
+    ChangeResult,
+    Clause,
+    Matched,
+    NotMatched,
+    delete_where,
+    merge_into,
+    replace_where,
+    update_where,
 )
-from holdfast.formats import (
-    PIN_PATH,
-    VERSIONS_SERIES,
-    Pin,
-    add_key,
-    base_roots,
-    creation_mark,
-    edit_config,
-    is_created_by,
-    is_staged_manifest,
-    key_columns,
-    read_config,
-    version_name,
+from holdfast.errors import HoldfastError
+from holdfast.formats import Pin
+from holdfast.index import BuildInfo, Indexes, IndexInfo, IndexResult, Watch
+from holdfast.options import StorageOptions
+from holdfast.read import Freshness, K, Keys, Reader, TableSnapshot, Vector
+from holdfast.shard import (
+    Router,
+    Shard,
+    Sharding,
+    ShardWriter,
+    ShardWriterConfig,
+    claim_writer,
+    prepare_writers,
+    read_newest_base,
 )
-from holdfast.index import IndexVerbs
-from holdfast.options import StorageOptions, resolve
-from holdfast.read import ReadVerbs
-from holdfast.shard import ShardVerbs
-from holdfast.storage import ObjectStore, open_store
-from holdfast.txn import Txn, TxnLike, parse_txn
+from holdfast.storage import open_store
+from holdfast.txn import TxnLike
 from holdfast.upkeep import (
     GRACE,
+    IDLE,
+    ROWS_AT_ONCE,
+    ROWS_PER_GENERATION,
+    CompactLsmResult,
+    FlushLogResult,
+    MaintainResult,
+    Maintenance,
+    Policy,
+    RepairShardResult,
+    ResetLogResult,
     Status,
     VacuumResult,
+    Waiting,
+    compact_lsm,
+    flush_log,
+    merge_log,
     merge_waiting,
     read_full_status,
-    vacuum_store,
+    repair_shard,
+    reset_log,
+    vacuum_table,
 )
-from holdfast.wal import LogVerbs
-
-_OVERWRITES = 10  # how often one is tried again when another came first
+from holdfast.wal import ShardState, WalAppender, WalTailer, read_shard_states
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitResult:
-    """What one write did.
-
-    Attributes:
-        version: the version that holds it.
-        rows: how many rows it wrote; 0 when not `applied`.
-        txn: the transaction id it was made under.
-        applied: False when the transaction was in the table already.
-        elapsed: seconds.
-    """
-
-    version: int
-    rows: int
-    txn: TxnLike | None
-    applied: bool
-    elapsed: float
-
-
-class Table(ReadVerbs, ChangeVerbs, IndexVerbs, EditVerbs, ShardVerbs, LogVerbs):
+class Table:
     """A Lance table that commits through Holdfast. Threads may share it.
 
     It travels to other processes as its address and options; live handles do not. Give
     secrets in them as `env:NAME`, so that they stay at home.
+
+    Every verb that reads takes `freshness`: `"latest"` sees every row that was acknowledged
+    before the call, `"flushed"` leaves out what is only in logs, `"base"` sees the base table
+    alone. An answer is of one moment of each shard: a prefix of its log, whole. Shards are not
+    aligned with each other.
+
+    Every verb that changes rows makes one version, or none; under a `txn` it is applied once.
+    Changes of different rows do not disturb each other, even inside one fragment. One that finds
+    its rows changed by another writer begins anew, `tries` times at most.
     """
 
-    def __init__(
-        self,
-        uri: str | Path,
-        options: StorageOptions,
-        store: ObjectStore,
-        arbiter: Arbiter,
-        *,
-        commit_store: str | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        self._uri = address_of(uri, store)
-        self._options = options
+    def __init__(self, core: TableCore, *, commit_store: str | None = None) -> None:
+        self._core = core
         self._commit_store = commit_store
-        self._resolved = {key: resolve(key, value) for key, value in options.items()}
-        self._store = store
-        self._arbiter = arbiter
-        self._clock = clock or SystemClock()
-        self._versions = Versions(store, arbiter, uri, options=self._resolved)
-        self._appender = Appender(self._versions, self._resolved)
-        self._committer = Committer(self._versions, self._resolved)
-        self._has_log = False  # whether an append found rows that waited
+        self._versions = Versions(core)
+        self._writes = Writes(self._versions, merge_waiting)
 
     def __repr__(self) -> str:
-        return f"Table({self._uri})"
+        return f"Table({self.uri})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_reopen, (self._uri, dict(self._options), self._commit_store))
+        return (_reopen, (self.uri, dict(self._core.options), self._commit_store))
 
     @property
     def uri(self) -> str:
         """Return the address."""
-        return self._uri
+        return self._core.location
 
     @property
     def pin(self) -> Pin | None:
         """Return what ties the table to its arbiter."""
-        return self._arbiter.pin
+        return self._core.arbiter.pin
 
     @property
     def schema(self) -> pa.Schema:
         """Return the columns of the newest version."""
         return self.dataset().schema
+
+    @property
+    def core(self) -> TableCore:
+        """Return the table's stores, options, clock and ids; for engines upon Holdfast."""
+        return self._core
+
+    @property
+    def versions(self) -> Versions:
+        """Return the table's versions; for engines upon Holdfast."""
+        return self._versions
+
+    @property
+    def writes(self) -> Writes:
+        """Return what commits to the table; for engines upon Holdfast."""
+        return self._writes
 
     def dataset(self, version: int | None = None, *, over_log: bool = False) -> lance.LanceDataset:
         """Return a pylance dataset, the newest or of one version; its commits are decided.
@@ -197,10 +168,254 @@ class Table(ReadVerbs, ChangeVerbs, IndexVerbs, EditVerbs, ShardVerbs, LogVerbs)
             CommitStoreRegressedError, ForeignVersionError, CorruptError: the newest version is
                 not the one that was decided.
         """
-        live = LongLived(self._versions, self._resolved, {} if over_log else None)
-        hook: Any = live
-        with live.settled():
-            return hold(opened(hook, version), live)
+        return open_dataset(self._versions, version, over_log=over_log)
+
+    # Reading.
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - Lance's word
+        *,
+        freshness: Freshness = "latest",
+        limit: int | None = None,
+    ) -> pa.RecordBatchReader:
+        """Stream the newest row of every key; deleted keys are left out.
+
+        In bounded memory: the keys above the base table, the log, and a few megabytes of
+        rows. The snapshot is taken by this call. Rows come in no particular order.
+
+        Args:
+            columns: which columns; all by default.
+            filter: an SQL expression. It sees the newest row of a key only, so an older row
+                that would pass does not come up again.
+            freshness: see the class.
+            limit: at most so many rows.
+
+        Raises:
+            InvalidInputError: unknown columns or freshness, a filter Lance does not understand.
+            SnapshotExpiredError: files were collected under the reader; read again. Rows that
+                the stream gave out before are of that snapshot, and not all of it.
+            WalGapError, CorruptError: a log or SSTable is damaged: `freshness="base"` still
+                reads.
+            UnavailableError, PermissionDeniedError: a store did not tell.
+            CommitStoreRegressedError, ForeignVersionError: a name is not what was decided.
+        """
+        reader = Reader(self._versions)
+        return reader.scan(columns, filter, freshness=freshness, limit=limit)
+
+    def to_table(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002
+        *,
+        freshness: Freshness = "latest",
+        limit: int | None = None,
+    ) -> pa.Table:
+        """Return the newest row of every key, in memory; begins anew when files vanish.
+
+        Raises:
+            As for `scan`.
+        """
+        reader = Reader(self._versions)
+        return reader.to_table(columns, filter, freshness=freshness, limit=limit)
+
+    def count(self, filter: str | None = None, *, freshness: Freshness = "latest") -> int:  # noqa: A002
+        """Return how many keys there are, or how many newest rows pass a filter.
+
+        Raises:
+            As for `scan`.
+        """
+        return Reader(self._versions).count(filter, freshness=freshness)
+
+    def lookup(
+        self,
+        keys: Keys,
+        columns: Sequence[str] | None = None,
+        *,
+        freshness: Freshness = "latest",
+    ) -> pa.Table:
+        """Return the rows of these keys in the order of the keys; missing ones are left out.
+
+        Asks the newest level first and stops at the first that knows a key. In the base
+        table an index on the key column (`BTREE`) is used where there is one.
+
+        Args:
+            keys: a list of values; for a key of several columns, of tuples or dicts; or Arrow.
+            columns: which columns; all by default.
+            freshness: see the class.
+
+        Raises:
+            InvalidInputError: keys that are none of this table, or it has no primary key.
+            Other errors: as for `scan`.
+        """
+        return Reader(self._versions).lookup(keys, columns, freshness=freshness)
+
+    def nearest(
+        self,
+        column: str,
+        query: Vector,
+        k: int = K,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002
+        metric: str | None = None,
+        freshness: Freshness = "latest",
+        **options: Any,  # noqa: ANN401 - Lance's own names
+    ) -> pa.Table:
+        """Return the `k` rows whose vectors are closest, closest first, with `_distance`.
+
+        Rows above the base table are compared one by one, indexed or not. In the base an
+        index finds the candidates, and their distances are computed exactly; so distances of
+        all levels compare.
+
+        Args:
+            column: the column of vectors.
+            query: the vector to compare with.
+            k: how many rows.
+            columns: which columns come out beside the distance; all by default.
+            filter: an SQL expression that rows must pass.
+            metric: `l2`, `cosine` or `dot`; by default that of the base's index, else `l2`.
+            freshness: see the class.
+            options: of the base's index: `nprobes`, `ef`, `refine_factor`.
+
+        Raises:
+            InvalidInputError: no such column of vectors, a `k` below 1, a bad filter.
+            Other errors: as for `scan`.
+        """
+        return Reader(self._versions).nearest(
+            column,
+            query,
+            k,
+            columns=columns,
+            filter=filter,
+            metric=metric,
+            freshness=freshness,
+            options=options,
+        )
+
+    def search(
+        self,
+        column: str,
+        query: str | FullTextQuery,
+        limit: int | None = K,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - pylance's word
+        version: int | None = None,
+        freshness: Freshness = "latest",
+    ) -> pa.Table:
+        """Return the rows that match best, with their `_score`, highest first.
+
+        Rows in logs and SSTables, and those that the index does not cover yet, are found by
+        the same rules: they are indexed in memory, as the table's index says now. Each level
+        scores its own rows: how rare a word is, is counted where the row is.
+
+        Args:
+            column: where to look.
+            query: words with AND, OR, NOT, quotes for phrases, `word~1` for spelling; or an
+                object of `lance.query`.
+            limit: how many rows; None for all.
+            columns: which columns to return; all by default.
+            filter: an SQL condition that rows must meet, too.
+            version: an older version of the base table alone; the newest by default.
+            freshness: `latest`, `flushed` or `base`, as for `scan`.
+
+        Raises:
+            InvalidInputError: no such column, or a malformed query or filter.
+            NotFoundError: there is no such version.
+            Other errors: as for `scan`.
+        """
+        return Reader(self._versions).search(
+            column,
+            query,
+            limit,
+            columns=columns,
+            filter=filter,
+            version=version,
+            freshness=freshness,
+        )
+
+    def snapshot(self, *, freshness: Freshness = "latest", pinned: bool = False) -> TableSnapshot:
+        """Return the table as it is now, to read from any number of times.
+
+        With `pinned`, a small object in the table keeps its files until the snapshot is
+        closed, or `max_pin_age` of `vacuum` has passed. That is the only thing that reading
+        ever writes. Clean-up by stock Lance knows no pins.
+
+        Raises:
+            As for `scan`.
+        """
+        return Reader(self._versions).snapshot(freshness, pinned=pinned)
+
+    def changes(
+        self,
+        since: Since = None,
+        until: int | str | ChangeCursor | None = None,
+        *,
+        freshness: str | None = None,
+        columns: Sequence[str] | None = None,
+        max_rows: int | None = None,
+        max_files: int | None = None,
+        max_entries: int | None = None,
+    ) -> Changes:
+        """Return every insert, update and delete since a point, each once; reads only.
+
+        Applied in order to the state at `since`, the change rows give exactly the state at
+        the returned `cursor`. Rows that are only moved, by compaction or from the log to the
+        base table, and rows that are written again with the same values, are no changes.
+
+        Args:
+            since: None for a snapshot: all rows there are, as inserts; a version, a time or
+                `"now"` for what came after it; or the cursor, or its text, of an earlier call.
+            until: a version or a cursor; what is newest now by default.
+            freshness: `"latest"` (default) follows base table and log, `"base"` the base
+                table alone. A cursor remembers it.
+            columns: which columns come out; all that the table has now by default. A change
+                of other columns is then no change.
+            max_rows: end after about so many rows.
+            max_files: end after so many fragments.
+            max_entries: end after so many log entries. Memory holds the entries of a call, of
+                a table with a key, and the rows that one version rewrote.
+
+        Raises:
+            InvalidInputError: a cursor of another table or of one that was made anew, an end
+                before the start, unknown columns, a limit below 1.
+            NotFoundError: there is no such version yet.
+            CollectedError: what lies behind `since` was collected: begin with a snapshot.
+            LogLostError: a version does not say how far the log is merged.
+            WalGapError, CorruptError: a log or SSTable is damaged.
+            UnavailableError, PermissionDeniedError: a store did not tell.
+            CommitStoreRegressedError, ForeignVersionError: a name is not what was decided.
+        """
+        return read_changes(
+            self._versions,
+            since,
+            until,
+            freshness=freshness,
+            columns=columns,
+            max_rows=max_rows,
+            max_files=max_files,
+            max_entries=max_entries,
+        )
+
+    def change_cursor(self, since: Since = "now", *, freshness: str | None = None) -> ChangeCursor:
+        """Return the cursor of a point in the table's life; now by default.
+
+        Raises:
+            As for `changes`.
+        """
+        return find_cursor(self._versions, since, freshness=freshness)
+
+    def change_lag(self, cursor: str | ChangeCursor) -> Lag:
+        """Return how far a cursor is behind the table: versions, and entries of each shard.
+
+        Raises:
+            As for `changes`.
+        """
+        return read_lag(self._versions, cursor)
+
+    # Writing.
 
     def check_writable(self) -> None:
         """Return if this table's versions can be decided, before files are written for one.
@@ -211,8 +426,7 @@ class Table(ReadVerbs, ChangeVerbs, IndexVerbs, EditVerbs, ShardVerbs, LogVerbs)
             UnsafeStoreError: the store failed the probe.
             PermissionDeniedError: it cannot be written to.
         """
-        if isinstance(self._arbiter, SupportsVerdict):
-            self._arbiter.require_verdict()
+        self._core.check_writable()
 
     def append(self, data: Data, *, txn: TxnLike | None = None) -> CommitResult:
         """Add rows. They are in the table, durably, when this returns.
@@ -236,29 +450,7 @@ class Table(ReadVerbs, ChangeVerbs, IndexVerbs, EditVerbs, ShardVerbs, LogVerbs)
             CommitStoreRegressedError, ForeignVersionError, CorruptError: the newest version is
                 not the one that was decided; nothing was added.
         """
-        begun = self._clock.elapsed()
-        parsed = None if txn is None else parse_txn(txn)
-        self.check_writable()
-        prepared = self._appender.prepare()
-        ledger = self._versions.ledger
-        if parsed is not None and ledger.may_hold(prepared.config, parsed):
-            prepared = self._appender.prepare(exact=True)
-            if ledger.holds(prepared.config, parsed):
-                return self._result(prepared.version, 0, txn, applied=False, begun=begun)
-        if parsed is not None:
-            ledger.check_room(prepared.config, parsed)
-        renewed: list[Prepared] = []
-
-        def schema_now() -> pa.Schema:
-            renewed.append(self._appender.prepare(exact=True))
-            return renewed[0].table.schema
-
-        # What rows are written for is remembered: others may have changed the columns since.
-        reader = as_reader(data, prepared.table.schema, schema_now)
-        prepared = renewed[0] if renewed else prepared
-        with translated(self._uri):
-            fragments = write_fragments(reader, prepared.table, mode="append")
-        return self._commit(prepared.append(fragments, parsed), txn, begun)
+        return self._writes.append(data, txn)
 
     def append_all(
         self, items: Sequence[tuple[pa.Table | list[dict[str, Any]], TxnLike | None]]
@@ -276,41 +468,7 @@ class Table(ReadVerbs, ChangeVerbs, IndexVerbs, EditVerbs, ShardVerbs, LogVerbs)
         Raises:
             HoldfastError: as for `dataset`; nothing was added.
         """
-        begun = self._clock.elapsed()
-        outcomes = self._append_joined(items, begun) if len(items) > 1 else {}
-        for number, (data, txn) in enumerate(items):
-            if number not in outcomes:
-                try:
-                    outcomes[number] = self.append(data, txn=txn)
-                except HoldfastError as error:
-                    outcomes[number] = error
-        return [outcomes[number] for number in range(len(items))]
-
-    def _append_joined(
-        self, items: Sequence[tuple[pa.Table | list[dict[str, Any]], TxnLike | None]], begun: float
-    ) -> dict[int, CommitResult | HoldfastError]:
-        """Add those that fit together as one fragment; return their outcomes by their numbers."""
-        prepared = self._appender.prepare()
-        joined = join_rows(items, prepared, self._versions.ledger)
-        if len(joined) < 2:  # noqa: PLR2004 - nothing to join
-            return {}
-        txns = tuple(part.txn for part in joined if part.txn is not None)
-        try:
-            with translated(self._uri):
-                rows = pa.concat_tables([part.rows for part in joined])
-                fragments = write_fragments(rows, prepared.table, mode="append")
-            append = replace(prepared.append(fragments, None), txn=next(iter(txns), None))
-            done = self._append_over_log(replace(append, others=txns[1:]))
-        except HoldfastError as error:
-            # Nothing was added: one of them may be the reason, or be in the table already.
-            alone = error.kind in {ErrorKind.CONFLICT, ErrorKind.INVALID_INPUT}
-            return {} if alone else dict.fromkeys((part.number for part in joined), error)
-        return {
-            part.number: self._result(
-                done.version, part.rows.num_rows, items[part.number][1], applied=True, begun=begun
-            )
-            for part in joined
-        }
+        return self._writes.append_all(items)
 
     def commit(
         self,
@@ -334,14 +492,7 @@ class Table(ReadVerbs, ChangeVerbs, IndexVerbs, EditVerbs, ShardVerbs, LogVerbs)
             NotFoundError: a data file is not there (looked for on local disk only).
             Other errors: as for `append`.
         """
-        begun = self._clock.elapsed()
-        parsed = None if txn is None else parse_txn(txn)
-        given = list(fragments)
-        if not all(isinstance(part, FragmentMetadata) for part in given):
-            raise InvalidInputError("fragments are what lance.fragment.write_fragments returns")
-        columns = None if read_version is None else columns_of(self.dataset(read_version))
-        append = Append(fragments=given, txn=parsed, columns=columns, read_version=read_version)
-        return self._commit(append, txn, begun)
+        return self._writes.commit_fragments(fragments, txn, read_version)
 
     def commit_operation(
         self,
@@ -373,38 +524,7 @@ class Table(ReadVerbs, ChangeVerbs, IndexVerbs, EditVerbs, ShardVerbs, LogVerbs)
             CommitUnknownError: the outcome could not be learnt; repeat with the same txn.
             Other errors: as for `append`; nothing was committed.
         """
-        return self._commit_operation(operation, read_version=read_version, txn=txn)
-
-    def _commit_operation(
-        self,
-        operation: LanceOperation,
-        *,
-        read_version: int,
-        txn: TxnLike | None = None,
-        edit: Edit | None = None,
-        begun_on: int | None = None,
-        after: After | None = None,
-    ) -> CommitResult:
-        """Commit an operation; `edit` changes the manifest that is decided, or refuses.
-
-        `begun_on` is the version that was read before files were written, if it is older;
-        `after` tells how far `merge_waiting` merged the log before the operation was built.
-        """
-        begun = self._clock.elapsed()
-        parsed = None if txn is None else parse_txn(txn)
-        _check_version(read_version)
-        if isinstance(operation, lance.LanceOperation.Append) and edit is None:
-            return self.commit(operation.fragments, txn=txn, read_version=read_version)
-        done = self._committer.commit(
-            operation,
-            read_version=read_version,
-            txn=parsed,
-            edit=edit,
-            begun_on=begun_on,
-            after=after,
-        )
-        rows = _rows_of(operation) if done.applied else 0
-        return self._result(done.version, rows, txn, applied=done.applied, begun=begun)
+        return self._writes.commit_operation(operation, read_version=read_version, txn=txn)
 
     def restore(self, version: int, *, txn: TxnLike | None = None) -> CommitResult:
         """Make the rows and columns of an older version the newest ones, by a new version.
@@ -424,71 +544,7 @@ class Table(ReadVerbs, ChangeVerbs, IndexVerbs, EditVerbs, ShardVerbs, LogVerbs)
             CommitUnknownError: the outcome could not be learnt; repeat with the same txn.
             Other errors: as for `append`; nothing was changed.
         """
-        _check_version(version)
-        begun = self._clock.elapsed()
-        self.check_writable()
-        if txn is not None and self._is_repeat(txn):
-            newest = int(self.dataset().version)
-            return self._result(newest, 0, txn, applied=False, begun=begun)
-        self.dataset(version)
-        operation = lance.LanceOperation.Restore(version)
-        return self._commit_on_newest(operation, txn)
-
-    def _commit_on_newest(
-        self, operation: LanceOperation, txn: TxnLike | None, begun_on: int | None = None
-    ) -> CommitResult:
-        """Commit what replaces all rows, whatever is newest."""
-        for left in reversed(range(_OVERWRITES)):
-            try:
-                newest = int(self.dataset().version)
-                return self._commit_operation(
-                    operation, read_version=newest, txn=txn, begun_on=begun_on
-                )
-            except ConflictError as error:
-                if not error.details.get("retryable") or not left:
-                    raise
-        raise AssertionError("unreachable")
-
-    def _overwrite(self, data: Data, txn: TxnLike | None) -> CommitResult:
-        """Replace all rows and columns; the newest of several overwrites stands."""
-        parsed = None if txn is None else parse_txn(txn)
-        begun = self._clock.elapsed()
-        self.check_writable()
-        table = self.dataset()
-        if parsed is not None:
-            if self._versions.ledger.holds(table.config(), parsed):
-                return self._result(table.version, 0, txn, applied=False, begun=begun)
-            self._versions.ledger.check_room(table.config(), parsed)
-        reader = _with_rows(read_any(data))
-        schema = add_key(reader.schema, key_columns(table.schema))
-        with translated(self._uri):
-            fragments = write_fragments(checked(reader, schema), table, mode="overwrite")
-        operation = lance.LanceOperation.Overwrite(schema, fragments)
-        return self._commit_on_newest(operation, txn, int(table.version))
-
-    def _commit(self, append: Append, txn: TxnLike | None, begun: float) -> CommitResult:
-        if not append.rows:
-            raise InvalidInputError("there are no rows to append", table=self._uri)
-        done = self._append_over_log(append)
-        rows = append.rows if done.applied else 0
-        return self._result(done.version, rows, txn, applied=done.applied, begun=begun)
-
-    def _append_over_log(self, append: Append) -> Committed:
-        """Append; rows that wait in the log of a table with a key are merged first.
-
-        That a table has a log is learnt from the manifest that is about to be decided, so one
-        without pays nothing; it is kept in mind for the next append.
-        """
-        for left in reversed(range(_OVERWRITES)):
-            after = merge_waiting(self._log_ground()) if self._has_log else None
-            try:
-                return self._appender.append(replace(append, after=after))
-            except LogWaitsError:
-                if not left:
-                    raise
-                self._has_log = True
-                append = replace(append, handle=None)  # it may be used once
-        raise AssertionError("unreachable")
+        return self._writes.restore(version, txn)
 
     def applied(self, txns: Sequence[TxnLike]) -> list[bool]:
         """Tell of each transaction whether the newest version holds it.
@@ -496,21 +552,470 @@ class Table(ReadVerbs, ChangeVerbs, IndexVerbs, EditVerbs, ShardVerbs, LogVerbs)
         Raises:
             InvalidInputError: a malformed txn.
         """
-        parsed = [parse_txn(txn) for txn in txns]
-        applied = set(self._versions.ledger.applied(self.dataset().config(), parsed))
-        return [txn in applied for txn in parsed]
+        return self._writes.applied(txns)
 
-    def _is_repeat(self, txn: TxnLike) -> bool:
-        """Tell whether a transaction is applied; refuse, before work begins, one that cannot be.
+    # Changing rows.
+
+    def merge_into(
+        self,
+        rows: Data,
+        on: str | Sequence[str] | None = None,
+        *,
+        when_matched: Matched | None = None,
+        when_not_matched: NotMatched | None = None,
+        delete_where: str | None = None,
+        clauses: Sequence[Clause] = (),
+        txn: TxnLike | None = None,
+        tries: int = TRIES,
+        over_log: bool = False,
+    ) -> ChangeResult:
+        """Change rows by key: update, insert, delete; all in one version.
+
+        The rows are held in memory; for larger sources see `SparkTable.merge_into`. Merges that
+        run at the same time never make a key appear twice.
+
+        Args:
+            rows: the source; one row for each key, never null. Anything with Arrow's stream
+                interface, or a list of dicts.
+            on: the key columns; the table's primary key by default.
+            when_matched: what becomes of a row that the source has too: `"update"` (replaced by
+                the source's row, the default), `"delete"` or `"ignore"`.
+            when_not_matched: what becomes of a row of the source that the table lacks:
+                `"insert"` (the default) or `"ignore"`.
+            delete_where: a condition on columns of the source, such as `op = 'D'`, in Lance's
+                SQL; rows that meet it delete what they match and are never inserted. With it
+                or with `clauses` the source may have columns that the table lacks.
+            clauses: what becomes of rows in detail, instead of the three above; see
+                `holdfast.when_matched_update` and its like.
+            txn: makes a repeat harmless: `(app, number)` or a string.
+            tries: how often to begin.
+            over_log: merge although rows wait in the table's log. They win over these once
+                they are merged, so no key must be in both.
 
         Raises:
-            InvalidInputError: a malformed txn, or one of an app whose numbers have too many gaps.
+            InvalidInputError: keys that are null or there more than once (the error names them),
+                columns that do not fit, an unknown clause, a malformed txn.
+            RowConflictError: other writers changed the same rows first, `tries` times.
+            ConflictError: others were faster each time; nothing was changed.
+            LogWaitsError: rows wait in the table's log that cannot be merged now.
+            LogLostError: the table does not say how far its log is merged.
+            CommitUnknownError: the outcome could not be learnt; repeat with the same txn.
+            HoldfastError: a store did not do its part; nothing was changed.
         """
-        parsed, config = parse_txn(txn), self.dataset().config()
-        if self._versions.ledger.holds(config, parsed):
-            return True
-        self._versions.ledger.check_room(config, parsed)
-        return False
+        return merge_into(
+            self._versions,
+            rows,
+            on,
+            when_matched=when_matched,
+            when_not_matched=when_not_matched,
+            delete_where=delete_where,
+            clauses=clauses,
+            txn=txn,
+            tries=tries,
+            over_log=over_log,
+        )
+
+    def update(
+        self,
+        where: str | None,
+        set: Mapping[str, str],  # noqa: A002 - SQL's word
+        *,
+        txn: TxnLike | None = None,
+        tries: int = TRIES,
+        over_log: bool = False,
+    ) -> ChangeResult:
+        """Give columns of the rows that meet a condition new values, in one version.
+
+        Args:
+            where: a condition in Lance's SQL, such as `day < '2026-01-01'`; None for all rows.
+            set: an SQL expression by column: `{"n": "n + 1", "word": "'new'"}`. A key does not
+                change.
+            txn: as for `merge_into`.
+            tries: as for `merge_into`.
+            over_log: as for `merge_into`.
+
+        Raises:
+            InvalidInputError: Lance does not understand a condition or an expression, or its
+                values do not fit the column.
+            Other errors: as for `merge_into`.
+        """
+        return update_where(self._versions, where, set, txn=txn, tries=tries, over_log=over_log)
+
+    def delete(
+        self,
+        where: str,
+        *,
+        txn: TxnLike | None = None,
+        tries: int = TRIES,
+        over_log: bool = False,
+    ) -> ChangeResult:
+        """Delete the rows that meet a condition, in one version.
+
+        Args:
+            where: a condition in Lance's SQL; `true` for all rows.
+            txn: as for `merge_into`.
+            tries: as for `merge_into`.
+            over_log: as for `merge_into`.
+
+        Raises:
+            InvalidInputError: Lance does not understand the condition.
+            Other errors: as for `merge_into`.
+        """
+        return delete_where(self._versions, where, txn=txn, tries=tries, over_log=over_log)
+
+    def replace_where(
+        self,
+        rows: Data,
+        where: str,
+        *,
+        txn: TxnLike | None = None,
+        tries: int = TRIES,
+        over_log: bool = False,
+    ) -> ChangeResult:
+        """Put rows in the place of those that meet a condition, in one version.
+
+        Args:
+            rows: the new rows, held in memory; each meets the condition. There may be none.
+            where: a condition in Lance's SQL, such as `day = '2026-01-01'`.
+            txn: as for `merge_into`.
+            tries: as for `merge_into`.
+            over_log: as for `merge_into`.
+
+        Raises:
+            InvalidInputError: a row does not meet the condition, or does not fit.
+            Other errors: as for `merge_into`.
+        """
+        return replace_where(self._versions, rows, where, txn=txn, tries=tries, over_log=over_log)
+
+    # Full-text indexes.
+
+    def create_index(
+        self,
+        column: str,
+        kind: Literal["fts"] = "fts",
+        *,
+        name: str | None = None,
+        replace: bool = False,
+        memory_mb: int | None = None,
+        tasks: int | None = None,
+        progress: Watch | None = None,
+        **parameters: Any,  # noqa: ANN401 - Lance's own names, checked
+    ) -> IndexResult:
+        """Index a text column for search; the index is in the table when this returns.
+
+        Safe to repeat: an index that is there already is left alone (`applied` is False),
+        and a build in tasks that was killed goes on where it was. Rows that are appended
+        meanwhile are found by searches, too; `refresh_index` indexes them.
+
+        Args:
+            column: a column of text, or of lists of text.
+            kind: full text.
+            name: the index's name; `COLUMN_idx` by default.
+            replace: let it take the place of an index with other parameters.
+            memory_mb: what a task may build with, in MiB; Lance chooses by default.
+            tasks: build in so many tasks, which can be resumed; in one go by default.
+            progress: is called as stages get on.
+            parameters: how text becomes words, by Lance's names: `base_tokenizer`,
+                `language`, `stem`, `with_position` (for phrases), and so on.
+
+        Raises:
+            InvalidInputError: no such column, not of text, an unknown parameter, or an index
+                of this name that is another one.
+            ConflictError: the table changed so that the index fits no more; it says what to do.
+            NotFoundError: the version that is indexed was removed meanwhile.
+            CommitUnknownError: the outcome could not be learnt; repeat the call.
+            CorruptError: files of the build were changed or removed behind its back.
+            UnavailableError, PermissionDeniedError: a store did not do its part; repeat.
+        """
+        return Indexes(self._versions).create(
+            column,
+            kind=kind,
+            name=name,
+            replace=replace,
+            memory_mb=memory_mb,
+            tasks=tasks,
+            watch=progress,
+            parameters=parameters,
+        )
+
+    def refresh_index(
+        self,
+        name: str,
+        *,
+        memory_mb: int | None = None,
+        tasks: int = 1,
+        progress: Watch | None = None,
+    ) -> IndexResult:
+        """Index what was added since: only fragments that no segment of the index covers.
+
+        Uses the index's own parameters. Its parts become parts of the new segment as they
+        are, unless rows in them were rewritten; then their segment stays beside it. Safe to
+        repeat.
+
+        Raises:
+            NotFoundError: there is no full-text index of this name.
+            InvalidInputError: its segments have different parameters.
+            Other errors: as for `create_index`.
+        """
+        indexes = Indexes(self._versions)
+        return indexes.refresh(name, memory_mb=memory_mb, tasks=tasks, watch=progress)
+
+    def finalize_index(self, build_id: str, *, progress: Watch | None = None) -> IndexResult:
+        """Bring a build whose tasks have finished to its end. Any number of times, by anyone.
+
+        Raises:
+            NotFoundError: there is no such build, or a task has not finished.
+            InvalidInputError: no build id, or tasks were built with different parameters.
+            Other errors: as for `create_index`.
+        """
+        return Indexes(self._versions).finalize(build_id, progress)
+
+    def indexes(self) -> list[IndexInfo]:
+        """Return the indexes of the newest version; reads only."""
+        return Indexes(self._versions).describe()
+
+    def index_builds(self) -> list[BuildInfo]:
+        """Return the index builds that are open: running, or waiting to be run again."""
+        return Indexes(self._versions).builds()
+
+    # Shards and their logs.
+
+    def claim_writer(
+        self, shard: str | Shard, *, config: ShardWriterConfig | None = None
+    ) -> ShardWriter:
+        """Claim a shard for writing. This WRITES: it locks the shard's previous writer out.
+
+        What earlier writers got acknowledged and not flushed is replayed from the log. The
+        first writer of a table also prepares it, by one commit, so that every Lance reader
+        knows of its shards; see `prepare_writers`.
+
+        Args:
+            shard: `"unsharded"`, `"bucket-3"`, a UUID, or a shard that a `router` named. One
+                that is not there is made.
+            config: how the writer works; as the table recorded it by default.
+
+        Raises:
+            FencedError: another writer claimed the shard at the same time, or since.
+            SealedError: the shard is sealed.
+            InvalidInputError: the table has no such shard, or cannot have a log, or the
+                config does not fit.
+            WalGapError, CorruptError: the log is damaged; see `holdfast wal repair`.
+            ConflictError: others changed the table while it was prepared: try again.
+            CommitUnknownError: an outcome could not be learnt; claim again.
+            UnavailableError, PermissionDeniedError: a store did not do its part.
+            CommitStoreRegressedError, ForeignVersionError: a name is not what was decided.
+        """
+        return claim_writer(self._versions, shard, config)
+
+    def prepare_writers(
+        self,
+        *,
+        sharding: Sharding | None = None,
+        maintained_indexes: Sequence[str] | None = None,
+        defaults: ShardWriterConfig | None = None,
+    ) -> bool:
+        """Prepare the table for writers, by one commit; a table is prepared once.
+
+        Args:
+            sharding: how rows are divided into shards; shards are named by hand by default.
+            maintained_indexes: the indexes that SSTables carry, too; all by default.
+            defaults: settings for writers that say nothing else.
+
+        Returns:
+            False when it was prepared before; then nothing is changed.
+
+        Raises:
+            InvalidInputError: the sharding does not fit, or there is no such index.
+            ConflictError, CommitUnknownError: as for `append`; call it again.
+        """
+        return prepare_writers(
+            self._versions,
+            sharding=sharding,
+            maintained_indexes=maintained_indexes,
+            defaults=defaults,
+        )
+
+    def router(self) -> Router:
+        """Return what divides rows among the table's shards.
+
+        Raises:
+            InvalidInputError: the table's shards are named by hand.
+        """
+        return Router(read_newest_base(self._versions))
+
+    def shards(self) -> list[str]:
+        """Return the ids of the table's shards, sorted.
+
+        Raises:
+            UnavailableError, PermissionDeniedError: the store did not tell.
+        """
+        return self._core.shard_ids()
+
+    def shard_states(self) -> list[ShardState]:
+        """Return how each shard is doing; reads only, and no log entry: fences nobody.
+
+        Raises:
+            UnavailableError, PermissionDeniedError: the store did not tell.
+            CorruptError: a shard's manifest cannot be read.
+        """
+        return read_shard_states(self._core)
+
+    def claim_appender(self, shard_id: str) -> WalAppender:
+        """Claim a shard's log for writing. This WRITES: an epoch, and a fence that ends others.
+
+        The lowest level: entries of Arrow batches, no MemTable. See `claim_writer` for rows.
+
+        Raises:
+            As for `WalAppender.claim`.
+        """
+        return WalAppender.claim(self._core, shard_id)
+
+    def tailer(self, shard_id: str) -> WalTailer:
+        """Return a reader of a shard's log, which never writes.
+
+        Raises:
+            InvalidInputError: the shard id is no UUID.
+        """
+        return WalTailer(self._core, shard_id)
+
+    # Upkeep.
+
+    def compact_lsm(
+        self, *, shards: Sequence[str] | None = None, rows_at_once: int = ROWS_AT_ONCE
+    ) -> CompactLsmResult:
+        """Merge what writers have flushed into the base table; each generation exactly once.
+
+        Rows and the marker that says so are one commit. Repeated, at the same time elsewhere,
+        or killed anywhere and run again: the rows are the same. Live writers go on.
+
+        Args:
+            shards: only these; all by default.
+            rows_at_once: merge generations together up to so many rows: memory holds their
+                keys.
+
+        Raises:
+            InvalidInputError: the table has no log, or its columns changed so that waiting
+                rows do not fit.
+            NotFoundError: there is no such shard.
+            ConflictError: others changed the same rows each time first; try again.
+            CommitUnknownError: the outcome could not be learnt; repeat.
+            CorruptError: the table was restored to an older version, so that a generation is
+                missing; or stored bytes are damaged.
+            UnavailableError, PermissionDeniedError: a store did not do its part; repeat.
+        """
+        return compact_lsm(self._versions, shards=shards, rows=rows_at_once)
+
+    def merge_log(self) -> CompactLsmResult:
+        """Flush and merge everything that waits in the table's log now.
+
+        Rows that were acknowledged before the call are in the base table when it returns. Live
+        writers go on. Safe to repeat, and at the same time elsewhere.
+
+        Raises:
+            LogWaitsError: a writer of stock Lance is at work, and would be locked out.
+            InvalidInputError: the table has no log.
+            LogLostError: the table does not say how far its log is merged.
+            Other errors: as for `flush_log` and `compact_lsm`.
+        """
+        return merge_log(self._versions)
+
+    def flush_log(
+        self,
+        shard_id: str,
+        *,
+        rows_per_generation: int = ROWS_PER_GENERATION,
+        idle: timedelta = IDLE,
+    ) -> FlushLogResult:
+        """Turn what a shard's log holds beyond its flushed cursor into generations.
+
+        For shards whose writer does not do so: one without MemTables, or one that is gone.
+        Nobody is fenced, and appends go on. Repeated, or at the same time elsewhere, it
+        changes nothing.
+
+        Args:
+            shard_id: the shard.
+            rows_per_generation: how many rows become one generation.
+            idle: how long a writer with MemTables must have been silent; until then its
+                entries stay in the log, and `waits` says so. One that wakes up later may
+                have to open its shard again; nothing is lost.
+
+        Raises:
+            InvalidInputError: the table has no log, or the shard id is no UUID.
+            NotFoundError: there is no such shard.
+            ConflictError: others flushed it each time first.
+            WalGapError, CorruptError: the log is damaged.
+            CommitUnknownError: the outcome could not be learnt; repeat.
+            UnavailableError, PermissionDeniedError: a store did not do its part; repeat.
+        """
+        return flush_log(self._versions, shard_id, rows=rows_per_generation, idle=idle)
+
+    def reset_log(self, waiting: Waiting, *, confirm: bool = False) -> ResetLogResult:
+        """Say what becomes of the rows in the log of a table that was overwritten past Holdfast.
+
+        The way out of `LogLostError`. With `confirm` this WRITES: it locks every writer out,
+        and makes a version that says anew how far the log is merged. Safe to repeat.
+
+        Args:
+            waiting: `"keep"`: the rows that the shards have go over what the table holds now,
+                also those that were merged before and not drained yet; `"discard"`: they are
+                given up.
+            confirm: do it; without it this is a plan.
+
+        Raises:
+            InvalidInputError: another word, a table without shards, or rows to keep that were
+                written for other columns.
+            FencedError: another writer claimed a shard meanwhile; try again.
+            CommitUnknownError: the outcome could not be learnt; repeat.
+            WalGapError, CorruptError: a log is damaged: repair it first.
+            UnavailableError, PermissionDeniedError: a store did not do its part; repeat.
+        """
+        return reset_log(self._versions, waiting, confirm=confirm)
+
+    def repair_shard(self, shard_id: str, *, confirm: bool = False) -> RepairShardResult:
+        """Find generations of a shard that cannot be read; give up those rows, keep all others.
+
+        The way out when a flushed SSTable holds values that nobody can read, or lacks a file.
+        With `confirm` this WRITES: the rows that can be read take the damaged SSTable's place,
+        whose files are kept under `_holdfast/quarantine`. No writer is locked out. Keys of rows
+        that are given up have the value again that they had before. Safe to repeat. For the
+        log itself see `holdfast wal repair`.
+
+        Args:
+            shard_id: the shard.
+            confirm: do it; without it this is a plan.
+
+        Raises:
+            InvalidInputError: the table has no log, or its columns changed so that waiting rows
+                do not fit.
+            NotFoundError: there is no such shard.
+            LogLostError: the table does not say how far its log is merged.
+            ConflictError: the shard's writers were faster each time; try again.
+            CommitUnknownError: the outcome could not be learnt; repeat.
+            CorruptError: the shard's manifest is damaged.
+            UnavailableError, PermissionDeniedError: a store did not do its part; repeat.
+        """
+        return repair_shard(self._versions, shard_id, confirm=confirm)
+
+    def maintain(
+        self, policy: Policy | None = None, *, dry_run: bool = False, confirm: bool = False
+    ) -> MaintainResult:
+        """Do what the table needs now: flush, merge, compact, refresh indexes, vacuum.
+
+        Safe to run anywhere, at any time, in several places at once. A step that others were
+        faster at waits for the next run; one that fails stops no other. Nothing is deleted
+        without `confirm`.
+
+        Args:
+            policy: when a step is due.
+            dry_run: only say what would be done.
+            confirm: let `vacuum` delete.
+
+        Raises:
+            UnavailableError, PermissionDeniedError: a store did not tell what is there.
+            CorruptError: stored bytes are damaged.
+        """
+        maintenance = Maintenance(self, self._versions, policy or Policy())
+        return maintenance.run(dry_run=dry_run, confirm=confirm)
 
     def history(self, limit: int | None = None) -> list[VersionInfo]:
         """Return the versions, newest first: what, when, by which transactions, decided by whom.
@@ -518,7 +1023,7 @@ class Table(ReadVerbs, ChangeVerbs, IndexVerbs, EditVerbs, ShardVerbs, LogVerbs)
         Raises:
             InvalidInputError: a limit below 1.
         """
-        return read_history(self._store, self._arbiter, limit)
+        return read_history(self._core, limit)
 
     def status(self) -> Status:
         """Return how the table is doing, its shards, indexes and upkeep included; reads only.
@@ -528,17 +1033,7 @@ class Table(ReadVerbs, ChangeVerbs, IndexVerbs, EditVerbs, ShardVerbs, LogVerbs)
             CorruptError: its newest manifest or a record cannot be read.
             UnavailableError, PermissionDeniedError: a store gave no answer, or refused.
         """
-        looking = Versions(self._store, for_reading(self._arbiter), self._uri)
-        live = LongLived(looking, self._resolved)
-        hook: Any = live
-
-        def open_dataset() -> lance.LanceDataset:
-            with live.settled():
-                return opened(hook)
-
-        return read_full_status(
-            self._uri, self._store, self._arbiter, self._clock, open_dataset=open_dataset
-        )
+        return read_full_status(self._core)
 
     def vacuum(
         self,
@@ -564,26 +1059,18 @@ class Table(ReadVerbs, ChangeVerbs, IndexVerbs, EditVerbs, ShardVerbs, LogVerbs)
             CorruptError: a version cannot be read, so nobody knows which files it shows.
             UnavailableError, PermissionDeniedError: a store gave no answer, or refused.
         """
-        return vacuum_store(
-            self._store,
-            self._arbiter,
-            touch=self._committer.touch,
+        return vacuum_table(
+            self._core,
+            touch=self._writes.committer.touch,
             what=what,
             grace=grace,
             keep_versions_for=keep_versions_for,
             confirm=confirm,
-            clock=self._clock,
         )
 
     def close(self) -> None:
         """Let go of connections; the table is not used afterwards."""
-        self._arbiter.close()
-
-    def _result(
-        self, version: int, rows: int, txn: TxnLike | None, *, applied: bool, begun: float
-    ) -> CommitResult:
-        elapsed = self._clock.elapsed() - begun
-        return CommitResult(version=version, rows=rows, txn=txn, applied=applied, elapsed=elapsed)
+        self._core.arbiter.close()
 
 
 def open_table(
@@ -606,325 +1093,11 @@ def open_table(
     options = StorageOptions(storage_options)
     store = open_store(uri, options)
     arbiter = open_arbiter(uri, options, commit_store=commit_store)
-    return Table(uri, options, store, arbiter, commit_store=commit_store)
-
-
-def create_table(
-    uri: str | Path,
-    schema: pa.Schema,
-    *,
-    primary_key: Sequence[str] = (),
-    commit_store: str | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    txn: TxnLike | None = None,
-) -> Table:
-    """Create an empty table and tie it to its way of deciding, for good.
-
-    Given a transaction id, it may be repeated, after an unknown outcome, say: the table that a
-    creation under the same id made is opened, whatever it holds by now.
-
-    Args:
-        uri: where the table will be.
-        schema: its columns. Dictionaries get indices of 32 bits at least: Lance cannot read a
-            file again whose values the indices cannot count.
-        primary_key: the columns that identify a row, in the order in which a lookup names
-            them; never null.
-        commit_store: see `create_arbiter`.
-        storage_options: pylance's storage options.
-        txn: makes a repeat harmless: `(app, number)` or a string. It is not applied by this:
-            rows may be appended under the same id, as `write_table` does.
-
-    Raises:
-        AlreadyExistsError: there is a table, and it was not created under this id.
-        CommitUnknownError: the outcome could not be learnt; repeat with the same txn.
-        InvalidInputError: the schema or key is not usable, or a malformed txn.
-        UnsafeStoreError: the store failed the probe and no commit store was given.
-    """
-    options = StorageOptions(storage_options)
-    keyed = add_key(schema, primary_key)
-    parsed = None if txn is None else parse_txn(txn)
-    return _create_or_find(uri, keyed, options, commit_store, txn=parsed)
-
-
-def create_with_fragments(
-    uri: str | Path,
-    schema: pa.Schema,
-    fragments: Sequence[FragmentMetadata],
-    *,
-    txn: TxnLike,
-    commit_store: str | None = None,
-    storage_options: Mapping[str, str] | None = None,
-) -> Table:
-    """Create a table whose first version shows rows that were written for it, in one commit.
-
-    `schema` names the key already, as the fragments were written. Safe to repeat under its id.
-
-    Raises:
-        AlreadyExistsError, CommitUnknownError, UnsafeStoreError: as for `create_table`.
-    """
-    options = StorageOptions(storage_options)
-    return _create_or_find(
-        uri, schema, options, commit_store, txn=parse_txn(txn), fragments=fragments
-    )
-
-
-def _create_or_find(
-    uri: str | Path,
-    schema: pa.Schema,
-    options: StorageOptions,
-    commit_store: str | None,
-    *,
-    txn: Txn | None,
-    fragments: Sequence[FragmentMetadata] = (),
-) -> Table:
-    try:
-        return _create(uri, schema, options, commit_store, txn=txn, fragments=fragments)
-    except AlreadyExistsError:
-        table = None if txn is None else _find_created(uri, options, commit_store, txn)
-        if table is None:
-            raise
-        return table
-
-
-def _create(
-    uri: str | Path,
-    schema: pa.Schema,
-    options: StorageOptions,
-    commit_store: str | None,
-    *,
-    txn: Txn | None,
-    fragments: Sequence[FragmentMetadata],
-) -> Table:
-    def mark(manifest: bytes) -> bytes:
-        return manifest if txn is None else edit_config(manifest, creation_mark(txn))
-
-    store = open_store(uri, options)
-    _refuse_existing(uri, store)
-    arbiter = create_arbiter(uri, options, commit_store=commit_store)
-    table = Table(uri, options, store, arbiter, commit_store=commit_store)
-    if arbiter.read(version_name(1)) is not None:
-        raise AlreadyExistsError("there is a table already: open it", uri=uri)
-    operation = Operation(table._versions, table._resolved, creates=True, edit=mark)  # noqa: SLF001 - its own maker
-    hook: Any = operation
-    with operation.settled():
-        made = created(hook, schema, fragments)
-        operation.returned(int(made.version))
-    if isinstance(arbiter, SupportsSeries):
-        confirm_pin(store, arbiter.pin)
-    return table
-
-
-def _find_created(
-    uri: str | Path, options: StorageOptions, commit_store: str | None, txn: Txn
-) -> Table | None:
-    """Return the table if it was created under this id.
-
-    Its version 1 was decided before the pin is read here, as `confirm_pin` asks for.
-    """
-    try:
-        table = open_table(uri, options, commit_store=commit_store)
-    except NotFoundError:  # a plain Lance table
-        return None
-    if is_created_by(table.dataset().config(), txn):
-        return table
-    table.close()
-    return None
-
-
-def adopt_table(
-    uri: str | Path,
-    *,
-    commit_store: str | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    accept: int | None = None,
-) -> Table:
-    """Tie an existing Lance table to a way of deciding; its files stay as they are.
-
-    With a commit store, the versions that are there count as decided. Stop stock writers
-    first: from now on every writer goes through Holdfast. On a table that is tied already,
-    `accept=N` takes foreign versions up to N as decided, and writing may go on.
-
-    A table that stock Lance keeps on `s3+ddb://` is taken over under its plain `s3://` address:
-    what stock decided in DynamoDB is finished, and its rows are closed, so that nobody opens it
-    by them any more. It needs a commit store. Stop stock writers first all the same: a dataset
-    that one has open may still write, which is noticed (`ForeignVersionError`).
-
-    Transaction ids that a table was given before it was released, or before it was cloned with
-    pylance's `shallow_clone`, are still applied: their files are where they were, or are copied
-    from the original.
-
-    Raises:
-        NotFoundError: no Lance table is there.
-        InvalidInputError: it has the old manifest names, or `accept` is not its newest.
-        PinMismatchError: it is tied to something else.
-    """
-    if str(uri).startswith(STOCK_DYNAMODB):
-        if commit_store is None:
-            raise InvalidInputError(
-                "a table of s3+ddb:// needs a commit store: datasets that stock Lance has open "
-                "write without a condition, which only a commit store notices",
-                uri=uri,
-            )
-        rows = StockRows(str(uri), storage_options)
-        rows.close()
-        uri, storage_options = rows.uri, rows.options
-    options = StorageOptions(storage_options)
-    resolved = {key: resolve(key, value) for key, value in options.items()}
-    store = open_store(uri, options)
-    newest = _newest_plain(store, uri, resolved)
-    try:
-        store.head(version_name(newest).path)
-    except NotFoundError:
-        raise InvalidInputError(
-            "this table has the old manifest names: migrate it first with "
-            "`lance.dataset(uri).migrate_manifest_paths_v2()`",
-            uri=uri,
-        ) from None
-    if accept is not None and accept != newest:
-        raise InvalidInputError(
-            "accept the newest version that is there", newest=newest, accept=accept
-        )
-    arbiter = create_arbiter(uri, options, commit_store=commit_store)
-    if isinstance(arbiter, SupportsSeries):
-        if accept is not None or arbiter.newest(VERSIONS_SERIES) is None:
-            arbiter.accept(VERSIONS_SERIES, newest)
-        accept_shards(store, arbiter)
-        confirm_pin(store, arbiter.pin)
-    table = Table(uri, options, store, arbiter, commit_store=commit_store)
-    _bring_txns(table, options)
-    return table
-
-
-def _bring_txns(table: Table, options: StorageOptions) -> None:
-    """Copy the files of transaction ids that a cloned table's config names."""
-    versions = table._versions  # noqa: SLF001 - its own maker
-    manifest = versions.newest_manifest()
-    if manifest is not None:
-        sources = [open_store(root, options) for root in base_roots(manifest)]
-        versions.ledger.bring(read_config(manifest), sources)
-
-
-def release_table(
-    uri: str | Path,
-    storage_options: Mapping[str, str] | None = None,
-    *,
-    commit_store: str | None = None,
-) -> int:
-    """Give a plain Lance table back: finish what is unfinished, then remove the pin.
-
-    Stop all writers first. Returns the newest version. Transaction ids stay, in the table's
-    config and in `_holdfast/txns`, so that the table may be adopted again. `commit_store` may be
-    another address of its commit store, with credentials, say.
-
-    Raises:
-        NotFoundError: no Holdfast table is there.
-    """
-    options = StorageOptions(storage_options)
-    store = open_store(uri, options)
-    arbiter = open_arbiter(uri, options, commit_store=commit_store)
-    if isinstance(arbiter, SupportsSeries):
-        newest = arbiter.newest(VERSIONS_SERIES)
-        if newest:
-            arbiter.read(version_name(newest))
-    store.delete([PIN_PATH])
-    if isinstance(arbiter, SupportsSeries):
-        arbiter.retire()
-    arbiter.close()
-    resolved = {key: resolve(key, value) for key, value in options.items()}
-    return _newest_plain(store, uri, resolved)
-
-
-def write_table(
-    data: Data,
-    uri: str | Path,
-    *,
-    mode: Literal["append", "create", "overwrite"] = "append",
-    txn: TxnLike | None = None,
-    commit_store: str | None = None,
-    storage_options: Mapping[str, str] | None = None,
-) -> CommitResult:
-    """Append rows to a table in one call, create it first, or replace all that it holds.
-
-    An overwrite brings its own columns and keeps the primary key and the transaction ids; older
-    versions stay readable. It supersedes the rows that waited in the table's log. Of several at
-    the same time the last one stands. Each mode may be repeated under its transaction id: a
-    creation then finds the table that it made.
-
-    Raises:
-        InvalidInputError, CommitUnknownError, ConflictError: as for `Table.append`.
-        AlreadyExistsError: with `mode="create"`, there is a table that was not created under
-            this transaction id.
-        NotFoundError: with `mode="append"` or `"overwrite"`, there is none.
-    """
-    if mode not in {"append", "create", "overwrite"}:
-        raise InvalidInputError("mode is 'append', 'create' or 'overwrite'", mode=repr(mode))
-    if mode != "create":
-        table = open_table(uri, storage_options, commit_store=commit_store)
-        return table.append(data, txn=txn) if mode == "append" else table._overwrite(data, txn)  # noqa: SLF001 - its own door
-    if txn is not None:
-        parse_txn(txn)  # before there is a table
-    reader = _with_rows(read_any(data))
-    table = create_table(
-        uri, reader.schema, commit_store=commit_store, storage_options=storage_options, txn=txn
-    )
-    return table.append(reader, txn=txn)
-
-
-def _check_version(given: object) -> None:
-    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-        raise InvalidInputError("a version is a number from 1", given=repr(given))
-
-
-def _rows_of(operation: LanceOperation) -> int:
-    """Count the rows in the fragments that an operation brings."""
-    brought: Any = operation  # Any: each has fields of its own
-    match operation:
-        case lance.LanceOperation.Append() | lance.LanceOperation.Overwrite():
-            return sum(int(part.physical_rows) for part in brought.fragments)
-        case lance.LanceOperation.Update():
-            return sum(int(part.physical_rows) for part in brought.new_fragments)
-        case _:
-            return 0
-
-
-def _with_rows(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """Return the same stream once it has shown a row."""
-    with translated("data"):
-        first = next((batch for batch in reader if batch.num_rows), None)
-    if first is None:
-        raise InvalidInputError("there are no rows to append")
-    return pa.RecordBatchReader.from_batches(reader.schema, itertools.chain([first], reader))
+    return Table(TableCore(store, arbiter, uri, options), commit_store=commit_store)
 
 
 def _reopen(uri: str, options: Mapping[str, str], commit_store: str | None) -> Table:
     return open_table(uri, options, commit_store=commit_store)
 
 
-def _refuse_existing(uri: str | Path, store: ObjectStore) -> None:
-    # What a creator staged, who is still at it or died at it, is no version yet.
-    if not all(is_staged_manifest(info.path) for info in store.list("_versions")):
-        raise AlreadyExistsError(
-            "there is a Lance table already: open it, or adopt it with adopt_table", uri=uri
-        )
-
-
-def _newest_plain(store: ObjectStore, uri: str | Path, resolved: Mapping[str, str]) -> int:
-    """Return the newest version as stock Lance sees it."""
-    if not store.list("_versions"):
-        raise NotFoundError("no Lance table is there", uri=uri)
-    address = address_of(uri, store)
-    with translated(address):
-        return int(lance.dataset(address, storage_options=dict(resolved) or None).version)
-
-
-__all__ = [
-    "CommitResult",
-    "Table",
-    "TableStatus",
-    "VersionInfo",
-    "adopt_table",
-    "create_table",
-    "open_table",
-    "release_table",
-    "write_table",
-]
+__all__ = ["Table", "open_table"]

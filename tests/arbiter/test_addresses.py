@@ -157,7 +157,7 @@ def test_a_table_made_anew_through_an_alias_ends_the_old_one(
     alias = {key: str(value).replace("127.0.0.1", "localhost") for key, value in options.items()}
     stale = make(uri, commit_store, options)
     repin(uri, alias, how="alias")
-    stale._store.delete([info.path for info in stale._store.list()])
+    stale.core.store.delete([info.path for info in stale.core.store.list()])
     made = make(uri, commit_store, alias)
     store = connect_commit_store(commit_store)
     assert stale.pin is not None

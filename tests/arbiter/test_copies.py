@@ -121,7 +121,7 @@ def fill(table: holdfast.Table) -> str:
 
 
 def _begin_build(table: holdfast.Table) -> str:
-    indexes: Indexes = table._indexes()
+    indexes: Indexes = Indexes(table.versions)
     seen: list[str] = []
 
     class HaltError(Exception):

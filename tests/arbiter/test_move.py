@@ -113,7 +113,7 @@ def test_a_table_with_a_log_moves_and_goes_on(make: Callable[[str], Case]) -> No
 def test_a_decision_that_was_not_copied_is_finished(make: Callable[[str], Case]) -> None:
     case = make("t")
     case.table.append(row(1))
-    arbiter: Any = case.table._arbiter
+    arbiter: Any = case.table.core.arbiter
     body, token = b"a manifest " + (t := holdfast.new_token()).encode(), t
     name = version_name(3)
     arbiter._copy_to_name = lambda *_: (_ for _ in ()).throw(UnavailableError("cut off"))

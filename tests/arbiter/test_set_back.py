@@ -119,7 +119,7 @@ def test_a_backup_from_before_a_vacuum_is_noticed(backup: Backup, verb: str) -> 
     backup.take()  # knows versions 1 to 3
     for number in range(3, 7):
         table.append([{"id": number}])
-    table._arbiter.accept("versions", 5)  # type: ignore[attr-defined]
+    table.core.arbiter.accept("versions", 5)  # type: ignore[attr-defined]
     for number in range(1, 6):
         Path(backup.uri, version_name(number).path).unlink()
     backup.restore()
@@ -138,7 +138,7 @@ def test_a_backup_whose_newest_version_outlived_its_successors_is_noticed(
     for number in range(3, 7):
         table.append([{"id": number}])
     newest = int(table.dataset().version)
-    table._arbiter.accept("versions", newest - 1)  # type: ignore[attr-defined]
+    table.core.arbiter.accept("versions", newest - 1)  # type: ignore[attr-defined]
     for number in range(known + 1, newest):
         Path(backup.uri, version_name(number).path).unlink()
     backup.restore()

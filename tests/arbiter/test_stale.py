@@ -44,7 +44,7 @@ class Lake:
         return table
 
     def remove(self, table: holdfast.Table) -> None:
-        store = table._store
+        store = table.core.store
         store.delete([info.path for info in store.list()])
         if self._s3 is None:
             shutil.rmtree(self.uri)
@@ -160,7 +160,7 @@ def _stall(lake: Lake, stale: holdfast.Table, verb: str) -> None:
         lake.remove(stale)
         lake.make(10)
 
-    arbiter = stale._arbiter
+    arbiter = stale.core.arbiter
     assert isinstance(arbiter, RecordedDecisions)
     arbiter._commit_store = Stalled(arbiter._commit_store, verb, made_anew)
 
@@ -187,9 +187,9 @@ def test_a_reader_that_stalls_before_it_finishes_copies_nothing(lake: Lake) -> N
 def _leave_unfinished(table: holdfast.Table) -> None:
     """Decide the next version as a writer does that dies before the copy."""
     newest = table.dataset().version
-    arbiter = table._arbiter
+    arbiter = table.core.arbiter
     assert isinstance(arbiter, RecordedDecisions)
-    body = table._store.get(version_name(newest).path)
+    body = table.core.store.get(version_name(newest).path)
     token = "hf-" + "5" * 32
     name = version_name(newest + 1)
     record = make_record(name.path, body + token.encode(), token, after=None, inline=True)
@@ -202,10 +202,10 @@ def test_a_late_copy_is_put_right_by_whoever_meets_it(lake: Lake, at: int) -> No
     if lake.commit_store == "sqlite":
         pytest.skip("an embedded commit store goes with its table, and what it knew")
     stale = lake.make(1, 2, 3)
-    late = stale._store.get(version_name(at).path)  # what a stale handle had in its hands
+    late = stale.core.store.get(version_name(at).path)  # what a stale handle had in its hands
     lake.remove(stale)
     made = lake.make(10)
-    made._store.put(version_name(at).path, late)
+    made.core.store.put(version_name(at).path, late)
     fresh = holdfast.open_table(lake.uri, lake.options)
     assert fresh.to_table()["id"].to_pylist() == [10]
     for number in (11, 12, 13):

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import holdfast
+from holdfast.core import TableCore
 from holdfast.errors import HoldfastError, StaleHandleError
 from holdfast.formats import PIN_PATH
 from holdfast.formats._manifest import TABLE_KEY
@@ -75,7 +76,7 @@ def test_a_stale_handle_is_told_and_changes_nothing(lake: Lake, made: tuple[int,
     opened = stale.dataset(over_log=True)
     shard = stale.claim_writer(SHARD)
     shard.put(batch(3))
-    lake.remove(stale._store)
+    lake.remove(stale.core.store)
     fresh = lake.make(*made)
     writer = fresh.claim_writer(SHARD)
     writer.put(batch(20))
@@ -100,7 +101,7 @@ def test_a_shard_that_went_with_its_table(lake: Lake) -> None:
     stale = lake.make(1)
     shard = stale.claim_writer(SHARD)
     shard.put(batch(3))
-    lake.remove(stale._store)
+    lake.remove(stale.core.store)
     lake.make(10)
     with pytest.raises(StaleHandleError):
         shard.flush()
@@ -112,7 +113,7 @@ def test_a_put_into_another_table_s_log_is_refused_on_local_disk(tmp_path: Path)
     lake = Lake(str(tmp_path / "t"), {})
     stale = lake.make(1)
     shard = stale.claim_writer(SHARD)
-    lake.remove(stale._store)
+    lake.remove(stale.core.store)
     fresh = lake.make(10)
     with pytest.raises(StaleHandleError):
         shard.put(batch(66))
@@ -123,7 +124,7 @@ def test_a_put_into_another_table_s_log_is_refused_on_local_disk(tmp_path: Path)
 
 def test_a_handle_of_a_removed_table_makes_no_new_one(lake: Lake) -> None:
     stale = lake.make(1)
-    lake.remove(stale._store)
+    lake.remove(stale.core.store)
     with pytest.raises(HoldfastError):
         stale.append([{"id": 66}])
     with pytest.raises(HoldfastError):
@@ -155,14 +156,14 @@ def test_a_stall_between_the_look_and_the_put(lake: Lake, verb: str) -> None:
     stale = lake.make(1, 2, 3)
     shard = stale.claim_writer(SHARD)
     shard.put(batch(4))
-    store = stale._store
+    store = stale.core.store
 
     def made_anew() -> None:
         lake.remove(store)
         lake.make(10)
 
     folder = "_versions" if verb == "append" else f"_mem_wal/{SHARD}/manifest"
-    arbiter: Any = stale._arbiter
+    arbiter: Any = stale.core.arbiter
     arbiter._store = Stalled(store, folder, made_anew)
     calls: dict[str, Callable[[], object]] = {
         "append": lambda: stale.append([{"id": 66}]),
@@ -185,13 +186,13 @@ def test_a_plain_append_stalls_while_its_table_is_made_anew(
     """The new table has fewer versions, exactly as many, or more than the append built on."""
     stale = lake.make(1, 2)
     stale.append([{"id": 3}])
-    store = stale._store
+    store = stale.core.store
 
     def made_anew() -> None:
         lake.remove(store)
         lake.make(*made)
 
-    arbiter: Any = stale._arbiter
+    arbiter: Any = stale.core.arbiter
     arbiter._store = Stalled(store, "_versions", made_anew)
     with pytest.raises(StaleHandleError, match="open it again"):
         stale.append([{"id": 66}], txn=txn)
@@ -204,11 +205,11 @@ def test_a_plain_append_stalls_while_its_table_is_made_anew(
 @pytest.mark.parametrize("made", [(10,), (10, 11), (10, 11, 12)], ids=len)
 def test_a_plain_append_looks_before_it_puts(lake: Lake, made: tuple[int, ...]) -> None:
     stale = lake.make(1, 2)
-    store = stale._store
+    store = stale.core.store
     lake.remove(store)
     lake.make(*made)
     put: list[str] = []
-    arbiter: Any = stale._arbiter
+    arbiter: Any = stale.core.arbiter
     arbiter._store = Noted(store, put)
     with pytest.raises(StaleHandleError):
         stale.append([{"id": 66}])
@@ -218,7 +219,7 @@ def test_a_plain_append_looks_before_it_puts(lake: Lake, made: tuple[int, ...]) 
 
 def test_a_table_of_stock_s_own_is_another_one(lake: Lake) -> None:
     stale = lake.make(1, 2)
-    lake.remove(stale._store)
+    lake.remove(stale.core.store)
     for _ in range(3):
         lance.write_dataset(
             pa.table({"id": [10]}, schema=SCHEMA),
@@ -250,11 +251,11 @@ def test_a_look_comes_before_anything_is_put(lake: Lake) -> None:
     shard = stale.claim_writer(SHARD)
     shard.put(batch(3))
     opened = stale.dataset(over_log=True)
-    store = stale._store
+    store = stale.core.store
     lake.remove(store)
     lake.make(10)
     put: list[str] = []
-    arbiter: Any = stale._arbiter
+    arbiter: Any = stale.core.arbiter
     arbiter._store = Noted(store, put)
     calls: list[Callable[[], object]] = [
         lambda: opened.insert(pa.table({"id": [66]}, schema=SCHEMA)),
@@ -270,34 +271,34 @@ def test_a_look_comes_before_anything_is_put(lake: Lake) -> None:
 def test_a_shard_s_manifest_is_decided_only_in_the_table_that_was_opened(lake: Lake) -> None:
     stale = lake.make(1)
     stale.claim_writer(SHARD).close()
-    store, arbiter = stale._store, stale._arbiter
-    known = ShardManifests(store, arbiter, SHARD)
+    store, arbiter = stale.core.store, stale.core.arbiter
+    known = ShardManifests(TableCore(store, arbiter), SHARD)
     owner = known.check(1)
     lake.remove(store)
     lake.make(10).claim_writer(SHARD).close()
     put: list[str] = []
     anything: Any = arbiter
-    anything._store = Noted(store, put)
+    anything.core.store = Noted(store, put)
     with pytest.raises(StaleHandleError):
         known.update(owner.writer_epoch, lambda one: replace(one, last_seen=one.last_seen + 1))
     with pytest.raises(StaleHandleError):
-        ShardManifests(store, arbiter, SHARD).claim()
+        ShardManifests(TableCore(store, arbiter), SHARD).claim()
     assert put == []
 
 
 def test_a_memory_of_ids_is_put_only_in_the_table_that_was_opened(lake: Lake) -> None:
     """In another table's folder it would be believed, and that table's puts called repeats."""
     stale = lake.make(1)
-    store, arbiter = stale._store, stale._arbiter
+    store, arbiter = stale.core.store, stale.core.arbiter
     config = ShardWriterConfig(enable_memtable=False)
     with stale.claim_writer(SHARD, config=config) as writer:
         writer.put(batch(2), txn="first")
         writer.put(batch(3), txn="second")
     first, second = (entry.position for entry in stale.tailer(SHARD).entries())
-    memory = LogMemory(store, arbiter, SHARD)
+    memory = LogMemory(TableCore(store, arbiter), SHARD)
     memory.read(first)
     memory.add(second, [FreeTxn("second")])
-    fresh_memory = LogMemory(store, arbiter, "22222222-2222-4333-8444-555555555555")
+    fresh_memory = LogMemory(TableCore(store, arbiter), "22222222-2222-4333-8444-555555555555")
     kept = {info.path: store.get(info.path) for info in store.list("_mem_wal")}
     notes = {info.path: store.get(info.path) for info in store.list("_holdfast")}
     lake.remove(store)
@@ -310,7 +311,7 @@ def test_a_memory_of_ids_is_put_only_in_the_table_that_was_opened(lake: Lake) ->
         fresh_memory.prepare(1)
     memory.flushed(second)  # tells nobody, and puts nothing
     with pytest.raises(StaleHandleError):
-        remember(store, arbiter, SHARD, second)
+        remember(TableCore(store, arbiter), SHARD, second)
     assert {info.path for info in store.list()} == before
     new.close()
 

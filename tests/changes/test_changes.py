@@ -218,7 +218,7 @@ def test_collected_entries_before_the_cursor_do_no_harm(table: holdfast.Table) -
         for position in range(1, cursor.log[shard] + 1):
             Path(table.uri, entry_name(shard, position).path).unlink(missing_ok=True)
         writer.put(rows((1, 5)))
-        writer.delete([2])
+        writer.delete_keys([2])
         assert told(table.changes(cursor)) == [
             ("update_preimage", 1, 1),
             ("update_postimage", 1, 5),
@@ -261,7 +261,7 @@ def test_a_key_that_the_base_has_twice_becomes_one_row(table: holdfast.Table) ->
     cursor = table.change_cursor()
     with table.claim_writer("unsharded") as writer:
         writer.put(rows((1, 9)))
-        writer.delete([2])
+        writer.delete_keys([2])
     found = told(table.changes(cursor))
     assert sorted(found[:3]) == sorted(
         [("delete", 1, 1), ("update_preimage", 1, 2), ("update_postimage", 1, 9)]

@@ -93,8 +93,8 @@ def test_a_transaction_stays_while_its_outcome_is_unknown(
 ) -> None:
     table = place.create()
     before = transactions(place)
-    verb = "decide_next" if isinstance(table._arbiter, SupportsChains) else "decide"
-    decide = getattr(type(table._arbiter), verb)
+    verb = "decide_next" if isinstance(table.core.arbiter, SupportsChains) else "decide"
+    decide = getattr(type(table.core.arbiter), verb)
     made: list[Decision] = []
 
     def no_answer(*args: Any, **kwargs: Any) -> NoReturn:
@@ -106,7 +106,7 @@ def test_a_transaction_stays_while_its_outcome_is_unknown(
         raise RuntimeError("a driver's own error")
 
     for number, way in enumerate((no_answer, broken), 1):
-        monkeypatch.setattr(type(table._arbiter), verb, way)
+        monkeypatch.setattr(type(table.core.arbiter), verb, way)
         with pytest.raises(CommitUnknownError):
             table.append(rows(number), txn=("job", number))
         monkeypatch.undo()
@@ -131,10 +131,10 @@ def test_a_transaction_goes_when_nothing_was_decided(
         table.append(rows(2))
     monkeypatch.undo()
     assert transactions(place) == before
-    prepared = table._appender.prepare()
+    prepared = table.writes.appender.prepare()
     fragments = write_fragments(rows(2), prepared.table, mode="append")
     late = prepared.append(fragments, parse_txn("first"))
-    assert not table._appender.append(late).applied  # somebody else was faster with it
+    assert not table.writes.appender.append(late).applied  # somebody else was faster with it
     assert transactions(place) == before
 
 
@@ -142,12 +142,14 @@ def test_other_writers_are_faster_again_and_again(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, rival = place.create(), place.open()
-    rival._appender._queue = Queue(rival._store, longest_wait_seconds=0)  # it is not its turn
+    rival.writes.appender._queue = Queue(
+        rival.core.store, longest_wait_seconds=0
+    )  # it is not its turn
     decide = Versions._decide
     left = iter(range(100, 105))
 
     def late(self: Versions, *args: Any, **kwargs: Any) -> Any:
-        if self is table._versions and (number := next(left, None)) is not None:
+        if self is table.versions and (number := next(left, None)) is not None:
             rival.append(rows(number))
         return decide(self, *args, **kwargs)
 
@@ -163,7 +165,7 @@ def test_a_hint_that_is_wrong_acknowledges_nothing(
     """What is looked at before rows are written was decided by nobody, perhaps."""
     table = place.create()
     table.append(rows(1), txn="once")
-    hint = Versions.manifest_after(table._versions, 2)
+    hint = Versions.manifest_after(table.versions, 2)
     assert hint is not None
     monkeypatch.setattr(Versions, "manifest_after", lambda *_: hint)
     first: Any = table.dataset(1)

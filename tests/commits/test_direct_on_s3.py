@@ -180,12 +180,12 @@ def test_stock_writers_and_ours_share_one_bucket(honest: FaultyS3Process) -> Non
 def test_what_is_remembered_acknowledges_nothing(place: Place) -> None:
     """The handle remembers a version with the transaction; others have gone back since."""
     table, other = place.create(), place.open()
-    first = table._appender.prepare()
+    first = table.writes.appender.prepare()
     fragments = write_fragments(rows(1), first.table, mode="append")
     assert table.append(rows(1), txn="once").version == 2
     old: Any = other.dataset(1)
     old.restore()  # takes "once" back
-    done = table._appender.append(first.append(fragments, parse_txn("once")))
+    done = table.writes.appender.append(first.append(fragments, parse_txn("once")))
     assert (done.version, done.applied) == (4, True)
     assert place.ids() == [1]
 
@@ -209,7 +209,7 @@ def test_a_winner_is_looked_at_like_any_other_version(
     commit = lance.LanceDataset.commit
 
     def late(self: Versions, *args: Any, **kwargs: Any) -> Any:
-        if self is table._versions and not commits:
+        if self is table.versions and not commits:
             commits.append("before")
             CHANGES[change](rival.dataset())
         return decide(self, *args, **kwargs)

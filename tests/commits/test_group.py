@@ -122,7 +122,7 @@ def test_what_meets_all_is_told_to_all_and_tried_once(
             )
             for n in range(3)
         ]
-        table._appender._commit(tickets)
+        table.writes.appender._commit(tickets)
         for ticket in tickets:
             with pytest.raises(type(error)):
                 ticket.outcome()

@@ -14,6 +14,7 @@ import holdfast
 from commits.table_worker import rows
 from holdfast.arbiter import Key, RecordedDecisions, open_arbiter
 from holdfast.commits._history import TableStatus, VersionInfo
+from holdfast.core import TableCore
 from holdfast.errors import CorruptError, InvalidInputError
 from holdfast.formats import encode_record, make_record, version_name
 from holdfast.formats._transaction import VersionFacts, decode_transaction
@@ -80,11 +81,11 @@ def test_history_is_bounded_by_its_limit(tmp_path: Path, commit_store: str | Non
     for limit in (1, 2, 5, 6, 100):
         assert table.history(limit) == everything[:limit]
     gets: list[str] = []
-    real = table._store.get
+    real = table.core.store.get
 
     class Counting:
         def __getattr__(self, name: str) -> Any:
-            return getattr(table._store, name)
+            return getattr(table.core.store, name)
 
         def get(self, path: str, **span: Any) -> bytes:
             gets.append(path)
@@ -93,7 +94,7 @@ def test_history_is_bounded_by_its_limit(tmp_path: Path, commit_store: str | Non
     from holdfast.commits._history import read_history
 
     store: Any = Counting()
-    read_history(store, table._arbiter, 2)
+    read_history(TableCore(store, table.core.arbiter), 2)
     assert len(gets) == 3  # and one more, to compare with
 
 
@@ -171,7 +172,7 @@ def test_staged_bytes_are_told(tmp_path: Path) -> None:
     token = "hf-" + "7" * 32
     record = make_record(version_name(3).path, body, token, after=None, inline=False)
     assert record.staged is not None
-    table._store.put(record.staged, body)
+    table.core.store.put(record.staged, body)
     key = Key(f"{arbiter.pin.table_id}/versions", 3)
     arbiter._commit_store.put_if_absent(key, encode_record(record))
     status = table.status()

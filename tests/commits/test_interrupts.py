@@ -99,11 +99,11 @@ def test_an_append_that_is_interrupted_while_it_waits(
         return commit(appender, waiting)
 
     def interrupt_and_go_on() -> None:
-        wait_until(lambda: len(table._appender._group._waiting) == 1)
+        wait_until(lambda: len(table.writes.appender._group._waiting) == 1)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        wait_until(lambda: not table._appender._group._waiting)
+        wait_until(lambda: not table.writes.appender._group._waiting)
         followers.append(start(lambda: table.append(rows(3))))
-        wait_until(lambda: len(table._appender._group._waiting) == 1)
+        wait_until(lambda: len(table.writes.appender._group._waiting) == 1)
         gate.set()
 
     monkeypatch.setattr(Appender, "_commit_once", held)

@@ -217,7 +217,7 @@ def test_others_that_were_merely_faster_are_waited_for(
     faster = iter(range(100, 105))
 
     def lose(self: Versions, *args: Any, **kwargs: Any) -> Any:
-        number = next(faster, None) if self is table._versions else None
+        number = next(faster, None) if self is table.versions else None
         if number is not None:
             other.append(rows(number))
         return decide(self, *args, **kwargs)
@@ -248,7 +248,9 @@ def test_an_edit_is_decided_with_the_operation(place: Place) -> None:
 
     for number, kind in enumerate(("append", "update"), 3):
         operation = MAKERS[kind][0](table.dataset())
-        table._commit_operation(operation, read_version=number, txn=("job", number), edit=mark)
+        table.writes.commit_operation(
+            operation, read_version=number, txn=("job", number), edit=mark
+        )
     assert place.stock().config()["merged"] == "7"
     assert table.applied([("job", 4)]) == [True]
     assert place.ids() == [1, 2, 9, 9]
@@ -265,7 +267,7 @@ def test_an_edit_may_refuse(place: Place) -> None:
     operation = overwrite(table.dataset())
     for _ in range(2):
         with pytest.raises(UnavailableError, match="not now"):
-            table._commit_operation(operation, read_version=3, txn="once", edit=refuse)
+            table.writes.commit_operation(operation, read_version=3, txn="once", edit=refuse)
     assert place.ids() == [1, 2, 3]
     assert table.commit_operation(operation, read_version=3, txn="once").applied
     assert place.ids() == [9]
@@ -279,7 +281,7 @@ def test_an_edit_sees_what_lance_rebased(shared: Place, monkeypatch: pytest.Monk
     decide = Versions.create
 
     def lose_once(self: Versions, *args: Any, **kwargs: Any) -> Any:
-        if self is table._versions and not seen:
+        if self is table.versions and not seen:
             other.append(rows(4), txn="theirs")
         return decide(self, *args, **kwargs)
 
@@ -289,7 +291,7 @@ def test_an_edit_sees_what_lance_rebased(shared: Place, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("holdfast.commits._queue.Queue.wait", lambda *_: None)
     monkeypatch.setattr(Versions, "create", lose_once)
-    table._commit_operation(update(table.dataset()), read_version=3, edit=look)
+    table.writes.commit_operation(update(table.dataset()), read_version=3, edit=look)
     assert len(seen) == 2
     assert seen[0] is None
     assert seen[1]

@@ -13,8 +13,8 @@ import holdfast
 import servers
 from commits.table_worker import Place, rows, set_up
 from holdfast.arbiter import RecordedDecisions, RetryPolicy, connect_commit_store
+from holdfast.core import TableCore
 from holdfast.errors import CommitUnknownError, HoldfastError, UnavailableError
-from holdfast.options import StorageOptions
 from holdfast.storage import open_store
 from holdfast.table import Table
 from holdfast.testing import Fault, FaultyS3
@@ -123,7 +123,7 @@ def unreliable(tmp_path: Path) -> tuple[Place, Table, Unreliable]:
     store = open_store(place.uri)
     commit_store: Any = Unreliable(connect_commit_store(url))
     arbiter = RecordedDecisions(store, commit_store, pin, retry=BRIEF)
-    return place, Table(place.uri, StorageOptions(), store, arbiter), commit_store
+    return place, Table(TableCore(store, arbiter, place.uri)), commit_store
 
 
 @pytest.mark.requirement("C8")

@@ -93,9 +93,9 @@ def test_requests_of_an_append_beside_stock(
     )
     table.append(rows(1))  # an adopted table learns what is there
     statements: list[str] = []
-    if isinstance(table._arbiter, RecordedDecisions):
-        counted: Any = Counted(table._arbiter._commit_store)
-        table._arbiter._commit_store = counted
+    if isinstance(table.core.arbiter, RecordedDecisions):
+        counted: Any = Counted(table.core.arbiter._commit_store)
+        table.core.arbiter._commit_store = counted
         statements = counted.calls
     ours, our_bytes = cost(s3, lambda: table.append(rows(1)))
     ours += len(statements[-COMMITS * 2 :]) / COMMITS

@@ -25,6 +25,7 @@ from holdfast.arbiter import (
     Verdict,
     connect_commit_store,
 )
+from holdfast.core import TableCore
 from holdfast.errors import (
     CommitStoreRegressedError,
     CommitUnknownError,
@@ -35,7 +36,6 @@ from holdfast.errors import (
     UnavailableError,
 )
 from holdfast.formats import VERSIONS_SERIES
-from holdfast.options import StorageOptions
 from holdfast.storage import open_store
 from holdfast.table import Table
 from holdfast.upkeep import FindingKind, doctor
@@ -77,7 +77,7 @@ def with_clock(place: Place, clock: Jumping) -> Table:
     if place.commit_store is not None:
         commit_store = connect_commit_store(place.commit_store)
         arbiter = RecordedDecisions(store, commit_store, pin, clock=clock)
-    return Table(place.uri, StorageOptions(), store, arbiter, clock=clock)
+    return Table(TableCore(store, arbiter, place.uri, clock=clock))
 
 
 @pytest.mark.requirement("C1", "C8")
@@ -166,7 +166,7 @@ def forgetful(
     commit_store: Any = Forgetful(connect_commit_store(url), lambda: lose(url, series))
     store = open_store(place.uri)
     arbiter = RecordedDecisions(store, commit_store, pin, retry=BRIEF)
-    table = Table(place.uri, StorageOptions(), store, arbiter)
+    table = Table(TableCore(store, arbiter, place.uri))
     return place, table, commit_store, lambda: lose(url, series)
 
 

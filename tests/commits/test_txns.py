@@ -132,14 +132,14 @@ def test_too_many_gaps_are_refused_before_anything_is_written(table: Table) -> N
     version = int(table.dataset().version)
     numbers = [("job", 2 * n) for n in range(MOST_RANGES)]
     entry = ",".join(str(number) for _, number in numbers)
-    table._committer.touch(
+    table.writes.committer.touch(
         lambda manifest: holdfast.formats.edit_config(manifest, {"holdfast.txn.app.job": entry})
     )
     data = sorted((Path(table.uri) / "data").glob("*"))
     with pytest.raises(InvalidInputError, match="too many gaps"):
         table.append(rows(1), txn=("job", 9999))
     with pytest.raises(InvalidInputError, match="too many gaps"):
-        table._overwrite(rows(1), ("job", 9999))
+        table.writes.overwrite(rows(1), ("job", 9999))
     assert sorted((Path(table.uri) / "data").glob("*")) == data
     assert table.dataset().version == version + 1
     assert table.append(rows(1), txn=("job", 1)).applied

@@ -15,7 +15,7 @@ import lance
 import pyarrow as pa
 
 import holdfast
-import holdfast.table
+import holdfast.commits._writes
 from crash.worker import DyingPort, Run, _note
 from holdfast.arbiter import (
     Arbiter,
@@ -25,7 +25,7 @@ from holdfast.arbiter import (
     connect_commit_store,
     read_pin,
 )
-from holdfast.options import StorageOptions
+from holdfast.core import TableCore
 from holdfast.storage import LocalStore, open_store
 from holdfast.table import Table
 
@@ -54,7 +54,7 @@ def append(run: Run) -> None:
     """Append the mark under its transaction; note the acknowledgement the moment it is given."""
     calls: list[str] = []
     table = make_table(run, calls)
-    module: Any = holdfast.table
+    module: Any = holdfast.commits._writes
     port = DyingPort(None, calls, run)
     module.write_fragments = port._counted("write_fragments", module.write_fragments)
     table.append(rows(run.mark), txn=run.mark)
@@ -76,7 +76,7 @@ def append_contended(run: Run) -> None:
     store: Any = DyingPort(plain, calls, idle)
     counted: Any = DyingPort(connect_commit_store(str(run.commit_store)), calls, idle)
     arbiter = RecordedDecisions(store, counted, pin, inline_bytes=run.inline_bytes)
-    table = Table(run.url, StorageOptions(run.options), store, arbiter)
+    table = Table(TableCore(store, arbiter, run.url, run.options))
     table.append(rows(f"warm {run.mark}"), txn=f"warm {run.mark}")
     rival = holdfast.open_table(run.url, run.options, commit_store=run.commit_store)
     rival.append(rows(f"rival of {run.mark}"), txn=f"rival of {run.mark}")
@@ -99,4 +99,4 @@ def make_table(run: Run, calls: list[str]) -> Table:
     else:
         counted: Any = DyingPort(connect_commit_store(run.commit_store), calls, run)
         arbiter = RecordedDecisions(store, counted, pin, inline_bytes=run.inline_bytes)
-    return Table(run.url, StorageOptions(), store, arbiter)
+    return Table(TableCore(store, arbiter, run.url))

@@ -82,7 +82,7 @@ def merge(source: pa.Table) -> DataMerge:
 
 
 def disturbed(table: Any, change: Any, *calls: Call, engine: Any = _engine, **more: Any) -> Any:
-    return engine.apply_change(table._log_ground(), Disturbed(change, *calls), **more)
+    return engine.apply_change(table.versions, Disturbed(change, *calls), **more)
 
 
 def compact(table: Any) -> None:
@@ -245,7 +245,7 @@ def test_without_the_check_of_the_version_a_key_is_doubled(table: Any) -> None:
     )
     calls = [lambda: table.append(rows([80], "first"))]
     engine.moment = lambda: calls.pop()() if calls else None
-    engine.apply_change(table._log_ground(), merge(rows([80], "second")))
+    engine.apply_change(table.versions, merge(rows([80], "second")))
     with pytest.raises(AssertionError, match="twice"):
         content(table)
 
@@ -257,7 +257,7 @@ def test_a_version_that_comes_at_the_last_moment(table: Any) -> None:
     )
     calls = [lambda: table.append(rows([80], "first"))]
     engine.moment = lambda: calls.pop()() if calls else None
-    done = engine.apply_change(table._log_ground(), merge(rows([80], "second")))
+    done = engine.apply_change(table.versions, merge(rows([80], "second")))
     assert (done.tries, content(table)[80]) == (2, (0, "second"))
 
 
@@ -423,4 +423,4 @@ def try_compact(table: Any) -> None:
 
 
 def test_the_verb_is_the_engine(table: Any) -> None:
-    assert apply_change(table._log_ground(), Delete("k = 1")).deleted == 1
+    assert apply_change(table.versions, Delete("k = 1")).deleted == 1

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.arbiter import Arbiter, Lost, Name
+from holdfast.core import TableCore
 from holdfast.errors import (
     CommitUnknownError,
     CorruptError,
@@ -43,8 +44,8 @@ from holdfast.formats import (
 )
 from holdfast.index import _finalize, _publish, _task
 from holdfast.index._builds import start
+from holdfast.index._files import BuildFiles
 from holdfast.index._finalize import Complete
-from holdfast.index._ground import Ground
 from holdfast.index._marker import Marker
 from holdfast.index._task import Built
 from holdfast.storage import ObjectInfo, ObjectStore
@@ -101,16 +102,16 @@ class ModelBuilder:
 class ModelCommits:
     """The table: its one decision says which attempts the index is made of."""
 
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
+    def __init__(self, files: BuildFiles) -> None:
+        self._files = files
 
     def superseded(self, _plan: Plan) -> int | None:
         return None
 
     def commit(self, complete: Complete) -> tuple[int, bool]:
-        token = self._ground.ids.token()
+        token = self._files.core.ids.token()
         said = {"attempts": complete.plan.attempts, "files": complete.files, "token": token}
-        decision = self._ground.arbiter.decide(COMMITTED, json.dumps(said).encode(), token)
+        decision = self._files.core.arbiter.decide(COMMITTED, json.dumps(said).encode(), token)
         return 1, not isinstance(decision, Lost)
 
 
@@ -130,40 +131,41 @@ class Code:
     task: Any = _task
 
 
-def ground_of(store: ObjectStore, arbiter: Arbiter, ids: CountedIds) -> Ground:
-    return Ground(store=store, arbiter=arbiter, clock=StillClock(), ids=ids, retry=RETRY)
+def files_of(store: ObjectStore, arbiter: Arbiter, ids: CountedIds) -> BuildFiles:
+    core = TableCore(store, arbiter, clock=StillClock(), ids=ids, retry_policy=RETRY)
+    return BuildFiles(core)
 
 
-def publish_by(code: Code, ground: Ground) -> None:
-    finalizer = code.finalize.Finalizer(ground, JsonMarkers(), at_once=1)
-    code.publish.publish(ground, finalizer, ModelCommits(ground), BUILD)
+def publish_by(code: Code, files: BuildFiles) -> None:
+    finalizer = code.finalize.Finalizer(files, JsonMarkers(), at_once=1)
+    code.publish.publish(files, finalizer, ModelCommits(files), BUILD)
 
 
-def finalizer(world: World, code: Code, ground: Ground, _mark: str) -> None:
-    publish_by(code, ground)
+def finalizer(world: World, code: Code, files: BuildFiles, _mark: str) -> None:
+    publish_by(code, files)
     world.acknowledge("published")
 
 
-def straggler(world: World, code: Code, ground: Ground, mark: str) -> None:
+def straggler(world: World, code: Code, files: BuildFiles, mark: str) -> None:
     """Run task 1, as a speculative or repeated attempt does."""
-    code.task.run_task(ground, ModelBuilder(ground.store, mark), BUILD, 1)
+    code.task.run_task(files, ModelBuilder(files.core.store, mark), BUILD, 1)
 
 
-def late_attempt(world: World, code: Code, ground: Ground, mark: str) -> None:
+def late_attempt(world: World, code: Code, files: BuildFiles, mark: str) -> None:
     """Go on with an attempt of task 1 that began when nothing was decided yet."""
-    code.task._attempt(ground, ModelBuilder(ground.store, mark), record(), 1)
+    code.task._attempt(files, ModelBuilder(files.core.store, mark), record(), 1)
 
 
-def job(world: World, code: Code, ground: Ground, mark: str) -> None:
+def job(world: World, code: Code, files: BuildFiles, mark: str) -> None:
     """A whole job: run every task, then finalize."""
     for task in range(2):
-        code.task.run_task(ground, ModelBuilder(ground.store, mark), BUILD, task)
-    publish_by(code, ground)
+        code.task.run_task(files, ModelBuilder(files.core.store, mark), BUILD, task)
+    publish_by(code, files)
     world.acknowledge("published")
 
 
-Program = Callable[[World, Code, Ground, str], None]
-Prepare = Callable[[Ground], None]
+Program = Callable[[World, Code, BuildFiles, str], None]
+Prepare = Callable[[BuildFiles], None]
 
 
 def record() -> BuildRecord:
@@ -180,40 +182,40 @@ def record() -> BuildRecord:
     )
 
 
-def begun(ground: Ground) -> None:
-    start(ground, record())
+def begun(files: BuildFiles) -> None:
+    start(files, record())
 
 
-def first_task_done(ground: Ground) -> None:
-    begun(ground)
-    _task.run_task(ground, ModelBuilder(ground.store, "p"), BUILD, 0)
+def first_task_done(files: BuildFiles) -> None:
+    begun(files)
+    _task.run_task(files, ModelBuilder(files.core.store, "p"), BUILD, 0)
 
 
-def tasks_done(ground: Ground) -> None:
-    first_task_done(ground)
-    _task.run_task(ground, ModelBuilder(ground.store, "p"), BUILD, 1)
+def tasks_done(files: BuildFiles) -> None:
+    first_task_done(files)
+    _task.run_task(files, ModelBuilder(files.core.store, "p"), BUILD, 1)
 
 
-def garbage_marker(ground: Ground) -> None:
-    tasks_done(ground)
-    ground.store.put(marker_name(BUILD).path, b"garbage")
+def garbage_marker(files: BuildFiles) -> None:
+    tasks_done(files)
+    files.core.store.put(marker_name(BUILD).path, b"garbage")
 
 
-def marked(ground: Ground) -> None:
-    tasks_done(ground)
-    made = _finalize.Finalizer(ground, JsonMarkers(), at_once=1)
+def marked(files: BuildFiles) -> None:
+    tasks_done(files)
+    made = _finalize.Finalizer(files, JsonMarkers(), at_once=1)
     made.complete(made.freeze(BUILD))
 
 
-def final_part_missing(ground: Ground) -> None:
-    marked(ground)
-    ground.store.delete([part_path(index_folder(BUILD), 1, "docs.lance")])
+def final_part_missing(files: BuildFiles) -> None:
+    marked(files)
+    files.core.store.delete([part_path(index_folder(BUILD), 1, "docs.lance")])
 
 
-def staged_part_missing(ground: Ground) -> None:
-    tasks_done(ground)
-    found = [i.path for i in ground.store.list("_indices") if i.path.endswith("docs.lance")]
-    ground.store.delete(found[-1:])
+def staged_part_missing(files: BuildFiles) -> None:
+    tasks_done(files)
+    found = [i.path for i in files.core.store.list("_indices") if i.path.endswith("docs.lance")]
+    files.core.store.delete(found[-1:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,27 +249,27 @@ class Builds:
             preemptions=self.preemptions,
             objects=PINNED,
         )
-        self.prepare(self._ground(*_direct(world.state), CountedIds(50)))
+        self.prepare(self._files(*_direct(world.state), CountedIds(50)))
         for number, program in enumerate(self.programs):
             lags = number < self.lagging
             store = Lagging(world._park) if lags else world.store()
-            ground = self._ground(store, world.commit_store(), CountedIds(number + 1))
+            files = self._files(store, world.commit_store(), CountedIds(number + 1))
             name, mark = f"{program.__name__}{number}", "a" * (number + 1)
-            world.add(name, functools.partial(program, world, self.code, ground, mark))
+            world.add(name, functools.partial(program, world, self.code, files, mark))
         return world
 
-    def _ground(
+    def _files(
         self, store: SimulatedStore, commit_store: SimulatedCommitStore, ids: CountedIds
-    ) -> Ground:
-        return ground_of(store, self.make(store, commit_store, ids), ids)
+    ) -> BuildFiles:
+        return files_of(store, self.make(store, commit_store, ids), ids)
 
     def check(self, world: World, state: State) -> str | None:
         for actor in world.actors:
             if isinstance(actor.error, HoldfastError) and not self._is_honest(actor.error):
                 return f"FAILED {actor.name}: {actor.error}"
         store, commit_store = _direct(state)
-        ground = self._ground(store, commit_store, CountedIds(90))
-        committed = ground.read(COMMITTED)
+        files = self._files(store, commit_store, CountedIds(90))
+        committed = files.read(COMMITTED)
         if world.acknowledged and committed is None:
             return "LOST: acknowledged, but not committed"
         attempts = None if committed is None else json.loads(committed)["attempts"]
@@ -286,16 +288,16 @@ class Builds:
     def _recovery_problem(self, state: State) -> str | None:
         """Let everybody die now, and one more job run to its end."""
         store, commit_store = _direct(state)
-        ground = self._ground(store, commit_store, CountedIds(91))
+        files = self._files(store, commit_store, CountedIds(91))
         world = World()
         try:
             if _is_open(state):
-                job(world, Code(), ground, "r")
+                job(world, Code(), files, "r")
             else:
-                publish_by(Code(), ground)
+                publish_by(Code(), files)
         except HoldfastError as error:
             return f"STUCK: {type(error).__name__} {error}"
-        committed = ground.read(COMMITTED)
+        committed = files.read(COMMITTED)
         if committed is None:
             return "STUCK: not committed"
         return _final_problem(state, json.loads(committed)["attempts"])

@@ -85,7 +85,7 @@ def test_the_finalizer_moves_no_part_through_its_process(
     parts = [one for one in server.requests.all() if "/part_" in one.key]
     assert {one.operation for one in parts} <= {"copy", "head", "delete"}
     assert sum(one.operation == "copy" for one in parts) == 6
-    listed = [info for info in table._store.list("_indices") if "/part_" in info.path]
+    listed = [info for info in table.core.store.list("_indices") if "/part_" in info.path]
     assert listed and all(info.md5 for info in listed)
 
 
@@ -97,10 +97,10 @@ def test_a_final_part_with_other_bytes_of_the_same_length_is_repaired(
         server.url("holdfast", "t"), storage_options=server.storage_options(), fragments=2
     )
     indexes, record = built(table)
-    finalizer = Finalizer(indexes.ground)
+    finalizer = Finalizer(indexes.files)
     finalizer.complete(finalizer.freeze(record.build_id))
     path = f"_indices/{record.build_id}/part_1_docs.lance"
-    table._store.put(path, b"x" * table._store.head(path).size)
+    table.core.store.put(path, b"x" * table.core.store.head(path).size)
     assert table.finalize_index(record.build_id).applied
     assert_equal_to_stock(table.dataset(), stock_copy(table, tmp_path, with_position=True))
 

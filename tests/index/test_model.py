@@ -120,30 +120,30 @@ MARK_THEN_COPY = """\
             self._verify(plan)
 """
 DECIDE_PLAN = """\
-        decision = self._ground.arbiter.decide(name, encode_index_record(plan), plan.token)
+        decision = self._files.core.arbiter.decide(name, encode_index_record(plan), plan.token)
         return plan if isinstance(decision, Won) else decode_plan(decision.body)"""
 PUT_PLAN = """\
-        self._ground.store.put(name.path, encode_index_record(plan))
+        self._files.core.store.put(name.path, encode_index_record(plan))
         return plan"""
 ASK_TO_COPY = """\
         try:
-            self._ground.ask(
+            self._files.core.retry(
                 copy.target, """
 DELETE_AND_COPY = f"""\
-        self._ground.store.delete([copy.target])
+        self._files.core.store.delete([copy.target])
 {ASK_TO_COPY}"""
 ALL_TASKS = "[self._manifest(record, task) for task in range(len(record.tasks))]"
 LISTED_TASKS = """[
-            decode_task(self._ground.get(info.path) or b"")
-            for info in self._ground.list(f"_holdfast/index/{build_id}/tasks")
+            decode_task(self._files.get(info.path) or b"")
+            for info in self._files.list(f"_holdfast/index/{build_id}/tasks")
         ]"""
 COMPLETE = "        complete = finalizer.complete(plan)\n"
-SWEEP_AND_COMPLETE = f"        sweep(ground, plan)\n{COMPLETE}"
+SWEEP_AND_COMPLETE = f"        sweep(files, plan)\n{COMPLETE}"
 BAD_MARKER = """\
             error.details["build_id"] = plan.build_id
             raise"""
 IS_LATER = """\
-            if not self._is_there(copy, self._ground.head(copy.target)):
+            if not self._is_there(copy, self._files.head(copy.target)):
                 found.append(copy)"""
 TRUSTED_LISTING = """\
             found.append(copy)"""
@@ -193,7 +193,7 @@ MUTANTS = {
                 task=mutate(
                     "holdfast.index._task",
                     (
-                        "attempt = index_id(ground.ids.token())",
+                        "attempt = index_id(files.core.ids.token())",
                         "attempt = index_id('hf-' + 'e' * 31 + str(task))",
                     ),
                 )

@@ -30,7 +30,7 @@ Deed = Callable[[holdfast.Table], object]
 
 def build_around(table: holdfast.Table, deed: Deed, **parameters: Any) -> Any:
     """Build an index, and let something happen when its tasks have finished."""
-    indexes: Indexes = table._indexes()
+    indexes: Indexes = Indexes(table.versions)
 
     def runner(record: BuildRecord) -> Iterator[TaskDone]:
         yield from indexes.run_here(record)
@@ -159,7 +159,7 @@ def test_an_index_with_other_parameters_was_committed_meanwhile(tmp_path: Path) 
 
 def built(table: holdfast.Table) -> tuple[Indexes, BuildRecord]:
     """Return a build whose tasks have finished, and nothing more."""
-    indexes: Indexes = table._indexes()
+    indexes: Indexes = Indexes(table.versions)
     seen: list[BuildRecord] = []
 
     class Halt(Exception):  # noqa: N818
@@ -196,7 +196,7 @@ def test_a_missing_or_torn_final_part_is_repaired_while_it_is_staged(tmp_path: P
 
     table = make_table(tmp_path / "t")
     indexes, record = built(table)
-    finalizer = Finalizer(indexes._ground)
+    finalizer = Finalizer(indexes._files)
     finalizer.complete(finalizer.freeze(record.build_id))
     folder = tmp_path / "t" / "_indices" / record.build_id
     (folder / "part_1_docs.lance").unlink()
@@ -218,7 +218,7 @@ def test_a_part_that_is_gone_for_good_is_an_error_and_commits_nothing(tmp_path: 
 
 
 def task_of(table: holdfast.Table, record: BuildRecord, task: int) -> TaskManifest:
-    body = table._arbiter.read(task_name(record.build_id, task))
+    body = table.core.arbiter.read(task_name(record.build_id, task))
     assert body is not None
     return decode_task(body)
 
@@ -246,7 +246,7 @@ def test_stray_files_are_not_committed(tmp_path: Path) -> None:
         (folder / stray).write_bytes(b"stray")
     result = table.finalize_index(record.build_id)
     assert (result.applied, result.partitions) == (True, 3)
-    manifest = table._arbiter.read(holdfast.formats.version_name(result.version))
+    manifest = table.core.arbiter.read(holdfast.formats.version_name(result.version))
     assert manifest is not None
     assert b"part_2_docs.lance" in manifest
     assert b"part_9_tokens" not in manifest and b"z.bin" not in manifest

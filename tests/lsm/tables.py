@@ -47,17 +47,17 @@ def new_shard() -> str:
 
 def base_of(table: holdfast.Table) -> Base:
     dataset = table.dataset()
-    manifest = table._arbiter.read(version_name(int(dataset.version)))
+    manifest = table.core.arbiter.read(version_name(int(dataset.version)))
     assert manifest is not None
     return read_base(dataset, manifest)
 
 
 def sstables_of(table: holdfast.Table) -> Sstables:
-    return Sstables(table._store, table.uri, table._resolved, RandomIds())
+    return Sstables(table.core.store, table.uri, table.core.resolved, RandomIds())
 
 
 def manifests_of(table: holdfast.Table, shard_id: str) -> ShardManifests:
-    return ShardManifests(table._store, table._arbiter, shard_id)
+    return ShardManifests(table.core, shard_id)
 
 
 def add_generation(table: holdfast.Table, shard_id: str, rows: Sequence[Row]) -> SsTable:
@@ -105,7 +105,7 @@ def rows_of(table: holdfast.Table | str | Path) -> dict[Any, Any]:
 
 def merged_of(table: holdfast.Table) -> dict[str, int]:
     """Return how far each shard is merged."""
-    body = table._arbiter.read(version_name(int(table.dataset().version)))
+    body = table.core.arbiter.read(version_name(int(table.dataset().version)))
     assert body is not None
     details = read_details(body)
     assert details is not None

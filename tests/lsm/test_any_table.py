@@ -100,7 +100,7 @@ class World:
     def delete(self) -> None:
         writer = self.writer or self.claim()
         keys = [key for key in self.rows if self.rng.random() < 0.2] or [self.new_key()]
-        writer.delete(keys)
+        writer.delete_keys(keys)
         for key in keys:
             self.rows.pop(key, None)
 

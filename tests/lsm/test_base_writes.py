@@ -57,7 +57,7 @@ def test_an_append_survives_the_merge_of_an_older_tombstone(
     table: Any, config: ShardWriterConfig
 ) -> None:
     with table.claim_writer(new_shard(), config=config) as writer:
-        writer.delete([1])
+        writer.delete_keys([1])
         assert 1 not in fresh(table)
         done = table.append([{"k": 1, "v": "again"}], txn=("job", 1))
         assert done.applied
@@ -72,7 +72,7 @@ def test_an_append_survives_the_merge_of_an_older_tombstone(
 def test_every_way_to_append_merges_first_or_refuses(table: Any, verb: str) -> None:
     rows = arrow([{"k": 1, "v": "again"}])
     with table.claim_writer(new_shard()) as writer:
-        writer.delete([1])
+        writer.delete_keys([1])
         if verb == "commit":
             table.commit(lance.fragment.write_fragments(rows, table.dataset(), mode="append"))
         elif verb == "write_table":
@@ -141,7 +141,7 @@ def test_many_appends_beside_a_live_writer_all_stand(table: Any) -> None:
     with table.claim_writer(new_shard()) as writer:
         for number in range(5):
             writer.put([{"k": 100 + number, "v": "put"}])
-            writer.delete([200 + number])
+            writer.delete_keys([200 + number])
             table.append([{"k": 200 + number, "v": "appended"}])
     table.merge_log()
     found = rows_of(table)
@@ -153,7 +153,7 @@ def test_a_rescued_append_stands(table: Any) -> None:
     lance.write_dataset(arrow([{"k": 9, "v": "lost"}]), table.uri, mode="append")
     take_away(table.uri, lance.dataset(table.uri).version)
     with table.claim_writer(new_shard()) as writer:
-        writer.delete([9])
+        writer.delete_keys([9])
         (lost,) = doctor(table.uri).candidates
         assert len(rescue(table.uri, ids=[lost.id], confirm=True).rescued) == 1
     table.merge_log()
@@ -175,9 +175,9 @@ def test_the_rule_holds_on_every_kind_of_store(
     other = holdfast.open_table(uri, options)
     table.append([{"k": 1, "v": "base"}])
     with table.claim_writer("unsharded", config=WAL_ONLY) as writer:
-        writer.delete([1])
+        writer.delete_keys([1])
         table.append([{"k": 1, "v": "again"}])
-        writer.delete([2])
+        writer.delete_keys([2])
         other.append([{"k": 2, "v": "other"}])
         table.append([{"k": 3, "v": "third"}])
         assert fresh(other) == {1: "again", 2: "other", 3: "third"}
@@ -283,7 +283,7 @@ def test_a_claimer_that_slept_through_an_overwrite_writes_for_its_columns(
 
     shard = new_shard()
     table.claim_writer(shard).close()
-    monkeypatch.setattr("holdfast.shard._verbs.WalAppender.claim", slow)
+    monkeypatch.setattr("holdfast.shard._claims.WalAppender.claim", slow)
     with table.claim_writer(shard) as writer:
         writer.put([{"k": 2, "country": "SE"}])
     assert table.lookup([2]).to_pylist() == [{"k": 2, "country": "SE"}]
@@ -493,9 +493,9 @@ def test_the_marker_is_checked_in_the_version_that_is_decided(table: Any) -> Non
     operation = lance.LanceOperation.Update(new_fragments=list(new))
     read = int(table.dataset().version)
     with pytest.raises(LogWaitsError):
-        table._commit_operation(operation, read_version=read, after={shard: 1})
+        table.writes.commit_operation(operation, read_version=read, after={shard: 1})
     table.merge_log()
-    assert table._commit_operation(operation, read_version=read, after={shard: 1}).applied
+    assert table.writes.commit_operation(operation, read_version=read, after={shard: 1}).applied
 
 
 def test_doctor_tells_of_a_lost_log_and_of_writes_past_it(plain: Any) -> None:

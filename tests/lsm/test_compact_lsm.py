@@ -122,12 +122,12 @@ def test_tables_without_a_key_get_every_row_once(tmp_path: Path) -> None:
     shard = new_shard()
     add_generation(table, shard, [{"k": 1, "v": "b"}, {"k": 1, "v": "b"}])
     add_generation(table, shard, [{"k": 1, "v": "c"}])
-    slow = LanceBase(table._log_ground())
+    slow = LanceBase(table.versions)
     both = manifests_of(table, shard).latest()
     assert both is not None
     waiting = slow.begin(shard, both.sstables)  # both generations, computed before ...
     assert waiting is not None
-    merge_shard(LanceBase(table._log_ground()), manifests_of(table, shard), shard, rows=1)
+    merge_shard(LanceBase(table.versions), manifests_of(table, shard), shard, rows=1)
     with pytest.raises(ConflictError, match="already"):  # ... others merged them
         waiting.commit()
     assert sorted(table.dataset().to_table()["v"].to_pylist()) == ["a", "b", "b", "c"]
@@ -144,7 +144,7 @@ def test_a_merge_of_several_is_refused_once_the_first_of_them_is_merged(tmp_path
     add_generation(table, shard, [{"k": 1, "v": "c"}])
     both = manifests_of(table, shard).latest()
     assert both is not None
-    base = LanceBase(table._log_ground())
+    base = LanceBase(table.versions)
     slow, fast = base.begin(shard, both.sstables), base.begin(shard, first.sstables)
     assert slow is not None
     assert fast is not None
@@ -167,7 +167,7 @@ def test_whatever_others_commit_while_a_merge_is_computed_the_rows_are_exact(
 ) -> None:
     shard = new_shard()
     add_generation(table, shard, [{"k": 1, "v": "log"}, {"k": 20, "v": "log"}, {"k": 2, **DEAD}])
-    base = LanceBase(table._log_ground())
+    base = LanceBase(table.versions)
     current = manifests_of(table, shard).latest()
     assert current is not None
     waiting = base.begin(shard, current.sstables)
@@ -225,7 +225,7 @@ def test_an_append_of_other_keys_does_not_make_a_merge_begin_anew(table: Any) ->
     add_generation(table, shard, [{"k": 1, "v": "log"}])
     current = manifests_of(table, shard).latest()
     assert current is not None
-    waiting = LanceBase(table._log_ground()).begin(shard, current.sstables)
+    waiting = LanceBase(table.versions).begin(shard, current.sstables)
     assert waiting is not None
     append_over_log(table, [{"k": 40, "v": "base"}])
     assert waiting.commit() == (1, 1)
@@ -281,7 +281,7 @@ def test_an_index_on_the_key_finds_the_same_rows(tmp_path: Path, kind: Any, make
     table.append([{"k": make(n), "v": "later"} for n in range(2000, 2400)])  # beyond the index
     shard = new_shard()
     add_generation(table, shard, [{"k": make(5), "v": "x"}, {"k": make(2399), **DEAD}])
-    changes = LanceBase(table._log_ground()).work(
+    changes = LanceBase(table.versions).work(
         shard,
         manifests_of(table, shard).latest().sstables,  # type: ignore[union-attr]
     )

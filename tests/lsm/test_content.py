@@ -111,7 +111,7 @@ def test_a_value_that_is_none_is_refused_on_every_way_in(tmp_path: Path, what: s
             writer.put(bad.to_batches()[0])
         assert writer.wal_stats().entries == 0
         writer.put([{"k": 2, "v": None}])
-        writer.delete([3])
+        writer.delete_keys([3])
     table.compact_lsm()
     assert table.to_table().to_pylist() == [{"k": 2, "v": None}]
 
@@ -206,7 +206,7 @@ def test_data_may_lie_anywhere_in_memory(tmp_path: Path, kind: pa.DataType, by: 
     assert table.to_table().to_pylist() == data.to_pylist()
     with table.claim_writer("unsharded") as writer:
         writer.put(data)
-        assert writer.scan("k > 1").num_rows == 2
+        assert writer.scan(filter="k > 1").num_rows == 2
     table.compact_lsm()
     assert table.to_table().to_pylist() == data.to_pylist()
 
@@ -308,7 +308,7 @@ def test_a_panic_ends_flush_and_close_with_an_error(
             call()
     monkeypatch.undo()
     assert table.count() == 1
-    monkeypatch.setattr("holdfast.table.write_fragments", panic)
+    monkeypatch.setattr("holdfast.commits._writes.write_fragments", panic)
     with pytest.raises(HoldfastError, match="not aligned"):
         table.append([{"k": 2}])
 

@@ -14,6 +14,7 @@ import pytest
 from holdfast.errors import InvalidInputError, NotFoundError, UnavailableError
 from holdfast.formats._shard_manifest import SsTable
 from holdfast.shard._config import ShardWriterConfig
+from holdfast.shard._sstables import sstables_of
 from holdfast.upkeep import _flush_log
 from holdfast.upkeep._flush_log import publish_part
 from holdfast.wal import WalAppender
@@ -53,7 +54,7 @@ def test_a_log_without_memtables_becomes_generations_while_its_writer_goes_on(ta
     writer = wal_only(table, shard)
     writer.put([{"k": 1, "v": "a"}, {"k": 9, "v": "a"}])
     writer.put([{"k": 1, "v": "b"}])
-    writer.delete([2])
+    writer.delete_keys([2])
     expected = {0: "base", 1: "b", 3: "base", 9: "a"}
     assert fresh(table) == expected
     done = table.flush_log(shard)
@@ -77,7 +78,7 @@ def test_generations_have_a_bounded_size_and_entries_are_never_divided(table: An
             writer.put([{"k": 10 * number + n, "v": "x"} for n in range(4)])
     done = table.flush_log(shard, rows_per_generation=9)
     assert done.generations == (1, 2, 3)
-    assert [table._log_ground().sstables.open(shard, one.path).count_rows()
+    assert [sstables_of(table.core).open(shard, one.path).count_rows()
             for one in manifests_of(table, shard).latest().sstables] == [8, 8, 4]  # type: ignore[union-attr]  # fmt: skip
     table.compact_lsm()
     assert len(rows_of(table)) == 4 + 20 - 4
@@ -106,11 +107,11 @@ def test_a_new_owner_does_not_stop_a_flush_and_is_not_stopped(table: Any) -> Non
     seen = manifests.latest()
     assert seen is not None
     writer = wal_only(table, shard)  # a higher epoch, after we looked
-    base, ground = base_of(table), table._log_ground()
+    base = base_of(table)
     rows = pa.Table.from_pylist(
         [{"k": 1, "v": "a", "_tombstone": False}], schema=base.storage_schema
     )
-    written = ground.sstables.write(base, shard, 1, rows)
+    written = sstables_of(table.core).write(base, shard, 1, rows)
     decided = publish_part(manifests, seen, written, 1)
     assert decided is not None
     assert decided.writer_epoch == writer.epoch
@@ -317,7 +318,7 @@ def test_generations_are_bounded_in_bytes_too(table: Any, monkeypatch: pytest.Mo
 def test_generations_follow_what_stock_tagged(table: Any) -> None:
     """A number of stock's is published with all of its entries, or stock would miss the rest."""
     shard = new_shard()
-    appender = WalAppender.claim(table._store, table._arbiter, shard)
+    appender = WalAppender.claim(table.core, shard)
     columns = base_of(table).log_schema
     for key in range(6):
         batch = pa.RecordBatch.from_pydict(

@@ -41,7 +41,7 @@ def test_b1_a_merged_generation_does_not_hide_what_changed_the_base_since(table:
     add_generation(table, shard, [{"k": 1, "v": "log"}])
     current = manifests_of(table, shard).latest()
     assert current is not None
-    merging = LanceBase(table._log_ground()).begin(shard, current.sstables)
+    merging = LanceBase(table.versions).begin(shard, current.sstables)
     assert merging is not None
     merging.commit()  # and dies before it drains
     newer = pa.table({"k": [1], "v": ["newer"]}, schema=table.schema)

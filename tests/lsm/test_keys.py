@@ -53,7 +53,7 @@ def test_keys_at_the_ends_of_their_type(tmp_path: Path, kind: str, indexed: bool
     check(dict.fromkeys(keys, 0))
     with table.claim_writer("unsharded") as writer:
         writer.put([{"k": key, "v": 1} for key in keys])
-        writer.delete(keys[:1])
+        writer.delete_keys(keys[:1])
         newest = dict.fromkeys(keys[1:], 1)
         check(newest)
         assert writer.lookup(keys)["k"].to_pylist() == keys[1:]
@@ -83,7 +83,7 @@ def test_what_is_no_key_is_refused_everywhere(
     with pytest.raises(InvalidInputError):
         table.lookup(wrong)
     with table.claim_writer("unsharded") as writer:
-        for call in (writer.lookup, writer.delete):
+        for call in (writer.lookup, writer.delete_keys):
             with pytest.raises(InvalidInputError):
                 call(wrong)
         assert writer.wal_stats().entries == 0
@@ -236,7 +236,7 @@ def test_a_tuple_is_in_the_order_of_the_key_not_of_the_columns(tmp_path: Path) -
     table.compact_lsm()
     assert table.lookup([(2, 1), [1, 2]])["v"].to_pylist() == ["2-1", "1-2"]
     with holdfast.open_table(table.uri).claim_writer("unsharded") as writer:
-        writer.delete([(2, 1)])
+        writer.delete_keys([(2, 1)])
     assert table.to_table()["v"].to_pylist() == ["1-2"]
 
 
@@ -244,6 +244,6 @@ def test_a_tuple_is_in_the_order_of_the_key_not_of_the_columns(tmp_path: Path) -
 def test_what_cannot_be_a_key_is_refused_by_name(tmp_path: Path, keys: list[Any]) -> None:
     table = holdfast.create_table(tmp_path / "t", pa.schema([("k", pa.uint8())]), primary_key=["k"])
     with table.claim_writer("unsharded") as writer:
-        for call in (writer.lookup, writer.delete, table.lookup):
+        for call in (writer.lookup, writer.delete_keys, table.lookup):
             with pytest.raises(InvalidInputError):
                 call(keys)

@@ -32,7 +32,7 @@ from lsm.test_kill import die_at
 uri, point, when = sys.argv[1:]
 table = holdfast.open_table(uri)
 die_at(point, when)
-for shard in table._log_ground().shard_ids():
+for shard in table.core.shard_ids():
     table.flush_log(shard)
 table.compact_lsm()
 """
@@ -70,7 +70,7 @@ def test_a_killed_merge_is_finished_by_the_next(
 
         with table.claim_writer(shard, config=ShardWriterConfig(enable_memtable=False)) as writer:
             writer.put([{"k": 1, "v": "one"}, {"k": 2, "v": "two"}, {"k": 9, "v": "new"}])
-            writer.delete([3])
+            writer.delete_keys([3])
     else:
         add_generation(
             table, shard, [{"k": 1, "v": "old"}, {"k": 2, "v": "two"}, {"k": 3, "v": "x"}]

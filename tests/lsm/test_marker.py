@@ -22,7 +22,7 @@ pytestmark = pytest.mark.requirement("W13")
 
 
 def manifest_of(table: Any) -> bytes:
-    body = table._arbiter.read(version_name(int(table.dataset().version)))
+    body = table.core.arbiter.read(version_name(int(table.dataset().version)))
     assert isinstance(body, bytes)
     return body
 
@@ -47,7 +47,7 @@ def test_rows_and_marker_are_one_commit_that_stock_reads_and_keeps_to(table: Any
         updated_fragments=[base.get_fragment(0).delete_rows([1])],
         new_fragments=write_fragments(rows, base, mode="append"),
     )
-    done = table._commit_operation(
+    done = table.writes.commit_operation(
         operation, read_version=base.version, edit=lambda body: mark_merged(body, {shard: 3})
     )
     assert rows_of(table) == {0: "base", 1: "new", 2: "base", 3: "base", 9: "new"}
@@ -70,7 +70,7 @@ def test_a_generation_that_is_marked_is_refused_and_nothing_is_decided(
     shard, before = new_shard(), int(table.dataset().version)
     merge_by_stock(table, shard, 2, {"k": [1], "v": ["stock"]})
     with pytest.raises(MergedAlreadyError, match="already"):
-        table._commit_operation(
+        table.writes.commit_operation(
             lance.LanceOperation.Update(),
             read_version=before + 1,
             edit=lambda body: mark_merged(body, {shard: again}),
@@ -90,7 +90,7 @@ def test_marking_keeps_the_other_shards_and_all_else(table: Any) -> None:
     assert details.maintain_all_indexes == before.maintain_all_indexes
     with pytest.raises(MergedAlreadyError):
         mark_merged(second, {other: 1})
-    table._commit_operation(
+    table.writes.commit_operation(
         lance.LanceOperation.Update(),
         read_version=int(table.dataset().version),
         edit=lambda body: mark_merged(body, {one: 7}),

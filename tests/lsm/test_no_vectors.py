@@ -47,7 +47,7 @@ def test_rows_without_vectors_are_flushed(tmp_path: Path, kind: str, metric: str
     table.dataset().create_scalar_index("k", "BTREE", name="keys")
     one = [1] * 8 if bits else [0.5] * 8
     with table.claim_writer("unsharded") as writer:
-        writer.delete([0])
+        writer.delete_keys([0])
         writer.flush()  # only a delete
         none = [None] if bits else NONE
         writer.put([{"k": 1000 + at, "v": some, "t": None} for at, some in enumerate(none)])

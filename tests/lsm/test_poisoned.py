@@ -74,13 +74,13 @@ def test_rows_that_nobody_can_read_are_set_aside(
     assert main(["wal", "repair", table.uri, shard_id, "--confirm"]) == Exit.OK
     wanted = [1, 2, 4, 10]  # 2 as it was before the bad row
     assert sorted(table.to_table()["k"].to_pylist()) == wanted
-    kept = list(table._store.list("_holdfast/quarantine"))
+    kept = list(table.core.store.list("_holdfast/quarantine"))
     assert len(kept) == 1
     with table.claim_writer("unsharded") as writer:
         writer.put([{"k": 5, "v": None}])
     table.compact_lsm()
     assert sorted(table.to_table()["k"].to_pylist()) == sorted([*wanted, 5])
-    assert not repair_log(table._store, table._arbiter, shard_id).wounds
+    assert not repair_log(table.core, shard_id).wounds
 
 
 def test_an_entry_of_bad_rows_only_becomes_a_fence(tmp_path: Path) -> None:
@@ -94,6 +94,6 @@ def test_an_entry_of_bad_rows_only_becomes_a_fence(tmp_path: Path) -> None:
     )
     with table.claim_appender(shard_id) as appender:
         appender.append(appender.draft(batch))
-    done = repair_log(table._store, table._arbiter, shard_id, confirm=True)
+    done = repair_log(table.core, shard_id, confirm=True)
     assert [wound.rows for wound in done.wounds] == [1]
     assert table.to_table().to_pylist() == [{"k": 1, "v": "a"}]

@@ -76,7 +76,7 @@ def written(table: holdfast.Table, shard_id: str, rows: pa.Table) -> SsTable:
     """Publish one generation of rows that nobody looks at, as an older writer did."""
     manifests = manifests_of(table, shard_id)
     current = manifests.latest() or manifests.claim()
-    sstables = Sstables(table._store, table.uri, table._resolved, RandomIds())
+    sstables = Sstables(table.core.store, table.uri, table.core.resolved, RandomIds())
     made = sstables.write(base_of(table), shard_id, current.current_generation, rows)
 
     def publish(found: ShardManifest) -> ShardManifest:
@@ -117,7 +117,7 @@ def three_generations(table: holdfast.Table, middle: pa.Table) -> tuple[str, SsT
 
 def file_of(table: holdfast.Table, shard_id: str, one: SsTable, part: str) -> str:
     folder = sstable_path(shard_id, one.path)
-    found = [info.path for info in table._store.list(f"{folder}/{part}")]
+    found = [info.path for info in table.core.store.list(f"{folder}/{part}")]
     return found[0] if found else f"{folder}/{part}"
 
 
@@ -126,7 +126,7 @@ def fresh(table: holdfast.Table) -> dict[int, Any]:
 
 
 def cli(table: holdfast.Table, *command: str) -> int:
-    options = [f"--option={key}={value}" for key, value in table._resolved.items()]
+    options = [f"--option={key}={value}" for key, value in table.core.resolved.items()]
     noun, verb, *rest = command
     return int(main([noun, verb, table.uri, *rest, *options]))
 
@@ -144,7 +144,7 @@ def goes_on(table: holdfast.Table, shard_id: str, expected: dict[int, Any]) -> N
         grow_old(table)
     table.vacuum(grace=timedelta(hours=1), confirm=True)
     assert fresh(table) == expected
-    assert doctor(table.uri, table._resolved).healthy
+    assert doctor(table.uri, table.core.resolved).healthy
     assert not table.repair_shard(shard_id).wounds
 
 
@@ -156,7 +156,9 @@ def test_a_row_that_nobody_can_read_is_set_aside_and_the_others_stay(
         table.to_table()
     with pytest.raises(CorruptError, match="shard repair"):
         table.compact_lsm()
-    found = [one for one in doctor(table.uri, table._resolved).findings if one.shard == shard_id]
+    found = [
+        one for one in doctor(table.uri, table.core.resolved).findings if one.shard == shard_id
+    ]
     assert [one.command for one in found] == [
         f"holdfast shard repair {table.uri} {shard_id} --confirm"
     ]
@@ -169,7 +171,7 @@ def test_a_row_that_nobody_can_read_is_set_aside_and_the_others_stay(
         assert cli(table, "shard", "repair", shard_id, "--confirm") == Exit.OK
         writer.put([{"k": 8, "v": ["waits"]}])
         writer.flush()
-    kept = [info.path for info in table._store.list("_holdfast/quarantine")]
+    kept = [info.path for info in table.core.store.list("_holdfast/quarantine")]
     for part in ("data/", SSTABLE_MANIFEST, KEY_INDEX_DATA, BLOOM_FILE):
         assert any(f"/{part}" in path for path in kept), part
     named = manifests_of(table, shard_id).latest()
@@ -183,7 +185,7 @@ DAMAGES = ["data gone", "data cut off", "data garbled", "manifest gone", "manife
 
 
 def damage(table: holdfast.Table, shard_id: str, one: SsTable, what: str) -> None:
-    store = table._store
+    store = table.core.store
     if what == "all":
         store.delete([info.path for info in store.list(sstable_path(shard_id, one.path))])
         return
@@ -213,7 +215,7 @@ def test_a_generation_without_its_files_is_given_up_and_nothing_else(
         (2, SstableDamage.LOST, 2)
     ]
     assert not planned.applied
-    assert not doctor(table.uri, table._resolved).healthy
+    assert not doctor(table.uri, table.core.resolved).healthy
     done = table.repair_shard(shard_id, confirm=True)
     assert done.applied
     assert done.rows == 2
@@ -228,7 +230,7 @@ def test_what_only_helps_to_find_rows_is_made_anew(
 ) -> None:
     shard_id, damaged = three_generations(table, rows(table, {2: ["new"], 10: ["new"]}))
     path = file_of(table, shard_id, damaged, part)
-    table._store.delete([path]) if how == "gone" else table._store.put(path, bytes(32768))
+    table.core.store.delete([path]) if how == "gone" else table.core.store.put(path, bytes(32768))
     (wound,) = table.repair_shard(shard_id, confirm=True).wounds
     assert (wound.damage, wound.rows, wound.kept) == (SstableDamage.BESIDE, 0, 2)
     assert [row["v"] for row in table.lookup([10]).to_pylist()] == [["new"]]
@@ -238,14 +240,14 @@ def test_what_only_helps_to_find_rows_is_made_anew(
 @pytest.mark.parametrize("table", ["local", "ignoring s3"], indirect=True)
 def test_the_one_repair_of_a_table_does_it_too(table: holdfast.Table) -> None:
     three_generations(table, poisoned(table))
-    (planned,) = repair(table.uri, table._resolved).steps
+    (planned,) = repair(table.uri, table.core.resolved).steps
     assert (planned.kind, planned.state) == (RepairKind.GENERATION, RepairState.PLANNED)
     assert "1 of its rows" in (planned.loses or "")
-    done = repair(table.uri, table._resolved, confirm=True)
+    done = repair(table.uri, table.core.resolved, confirm=True)
     assert done.whole, done.left
     assert done.steps[0].kept
     assert fresh(table) == {**WITHOUT, **GOOD_ROWS}
-    assert repair(table.uri, table._resolved).steps == ()
+    assert repair(table.uri, table.core.resolved).steps == ()
 
 
 @pytest.mark.parametrize("table", ["local"], indirect=True)
@@ -265,7 +267,7 @@ def test_a_store_without_an_answer_is_no_damage(
     shard_id, _ = three_generations(table, rows(table, {2: ["new"]}))
     before = manifests_of(table, shard_id).latest()
 
-    get = type(table._store).get
+    get = type(table.core.store).get
 
     def fail(*_: object, **__: object) -> bytes:
         raise UnavailableError("no answer")
@@ -274,7 +276,7 @@ def test_a_store_without_an_answer_is_no_damage(
         return fail() if "_gen_" in path else get(store, path, **how)
 
     monkeypatch.setattr(Sstables, "open", fail)
-    monkeypatch.setattr(type(table._store), "get", get_others)
+    monkeypatch.setattr(type(table.core.store), "get", get_others)
     with pytest.raises(UnavailableError):
         table.repair_shard(shard_id, confirm=True)
     monkeypatch.undo()
@@ -362,8 +364,8 @@ def test_a_claim_during_a_repair_does_not_undo_it(
     latest, decide = _repair_shard._latest, _repair_shard._decide
     writers: list[Any] = []
 
-    def claimed_after(ground: Any, name: str) -> ShardManifest:
-        found = latest(ground, name)
+    def claimed_after(versions: Any, name: str) -> ShardManifest:
+        found = latest(versions, name)
         if len(writers) < 2:
             config = ShardWriterConfig(enable_memtable=False)
             writers.append(table.claim_writer(shard_id, config=config))

@@ -18,6 +18,7 @@ import pytest
 
 import holdfast.wal._memory
 import holdfast.wal._slots
+from holdfast.core import TableCore
 from holdfast.errors import FencedError, HoldfastError
 from holdfast.testing import (
     SimulatedCommitStore,
@@ -92,7 +93,9 @@ class Handed(Lsm):
 
 
 def memory(hands: Hands) -> Any:
-    return holdfast.wal._memory.LogMemory(hands.store, hands.arbiter, SHARD, ids=hands.ids)
+    return holdfast.wal._memory.LogMemory(
+        TableCore(hands.store, hands.arbiter, ids=hands.ids), SHARD
+    )
 
 
 def first_slot(hands: Hands) -> Any:
@@ -129,11 +132,13 @@ def run(hands: Hands, world: World) -> None:
     code: Any = hands.code
     known = memory(hands)
     if code.reads_before_fence:
-        newest = ShardManifests(hands.store, hands.arbiter, SHARD, ids=hands.ids).latest()
-        tip = max(Log(hands.store, hands.arbiter, SHARD).listed(), default=0)
+        newest = ShardManifests(
+            TableCore(hands.store, hands.arbiter, ids=hands.ids), SHARD
+        ).latest()
+        tip = max(Log(TableCore(hands.store, hands.arbiter), SHARD).listed(), default=0)
         known.read(max(tip, newest.replay_after if newest else 0))
     appender = WalAppender.claim(
-        hands.store, hands.arbiter, SHARD, clock=StillClock(), ids=hands.ids
+        TableCore(hands.store, hands.arbiter, clock=StillClock(), ids=hands.ids), SHARD
     )
     if code.reads_before_fence:
         slots = code.slots.Slots(appender, known)
@@ -151,7 +156,7 @@ def one_batch(hands: Hands, world: World) -> None:
     """A new run that only repeats the batch; it may be killed between claim and entry."""
     code: Any = hands.code
     appender = WalAppender.claim(
-        hands.store, hands.arbiter, SHARD, clock=StillClock(), ids=hands.ids
+        TableCore(hands.store, hands.arbiter, clock=StillClock(), ids=hands.ids), SHARD
     )
     slots = code.slots.Slots.of(appender, memory(hands))
     if not slots.holds(FIRST):

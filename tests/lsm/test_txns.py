@@ -17,6 +17,7 @@ import pytest
 
 import holdfast.wal._collect
 import holdfast.wal._memory
+from holdfast.core import TableCore
 from holdfast.errors import FencedError, HoldfastError, PoisonedError
 from holdfast.formats import TXNS_TAG, txns_tag
 from holdfast.formats._entry import draft_entry
@@ -91,7 +92,7 @@ class Repeated(Lsm):
 
 def memory(hands: Hands) -> Any:
     code: Any = hands.code
-    return code.memory.LogMemory(hands.store, hands.arbiter, SHARD, ids=hands.ids)
+    return code.memory.LogMemory(TableCore(hands.store, hands.arbiter, ids=hands.ids), SHARD)
 
 
 def owner_puts(hands: Hands, world: World) -> None:
@@ -116,11 +117,13 @@ def repeat(hands: Hands, world: World) -> None:
     code: Any = hands.code
     known = memory(hands)
     if code.reads_before_fence:
-        newest = ShardManifests(hands.store, hands.arbiter, SHARD, ids=hands.ids).latest()
-        tip = max(Log(hands.store, hands.arbiter, SHARD).listed(), default=0)
+        newest = ShardManifests(
+            TableCore(hands.store, hands.arbiter, ids=hands.ids), SHARD
+        ).latest()
+        tip = max(Log(TableCore(hands.store, hands.arbiter), SHARD).listed(), default=0)
         known.read(max(tip, newest.replay_after if newest else 0))
     appender = WalAppender.claim(
-        hands.store, hands.arbiter, SHARD, clock=StillClock(), ids=hands.ids
+        TableCore(hands.store, hands.arbiter, clock=StillClock(), ids=hands.ids), SHARD
     )
     if not code.reads_before_fence:
         known.read(appender.fence_position)
@@ -139,13 +142,15 @@ def flush_and_remember(hands: Hands, _world: World) -> None:
     current = hands.manifests.latest()
     code: Any = hands.code
     if current is not None:
-        code.memory.remember(hands.store, hands.arbiter, SHARD, current.replay_after)
+        code.memory.remember(TableCore(hands.store, hands.arbiter), SHARD, current.replay_after)
 
 
 def tidy(hands: Hands, _world: World) -> None:
     """Flush by somebody who writes no memory, as stock does, and collect."""
     hands.flush()
-    hands.code.collect.collect_log(hands.store, hands.arbiter, SHARD, confirm=True, ids=hands.ids)
+    hands.code.collect.collect_log(
+        TableCore(hands.store, hands.arbiter, ids=hands.ids), SHARD, confirm=True
+    )
 
 
 Actors = Mapping[str, Callable[[Hands, World], None]]

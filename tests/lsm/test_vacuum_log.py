@@ -18,6 +18,7 @@ from holdfast.formats._wal_names import entry_name, position_of
 from holdfast.read._pins import release, take_pinned
 from holdfast.read._snapshot import BaseVersion, take_snapshot
 from holdfast.read._source import Shards
+from holdfast.shard._base import read_merged
 from holdfast.shard._config import ShardWriterConfig
 from holdfast.upkeep import _vacuum
 from holdfast.wal import WalAppender
@@ -102,7 +103,7 @@ def test_fences_stay_so_a_sleeping_writer_is_never_acknowledged_and_lost(table: 
     rows = pa.RecordBatch.from_pylist(
         [{"k": 1, "v": "a", "_tombstone": False}], schema=base.storage_schema
     )
-    sleeper = WalAppender.claim(table._store, table._arbiter, shard)
+    sleeper = WalAppender.claim(table.core, shard)
     last = sleeper.append(rows).position
     successor = wal_only(table, shard)
     successor.put([{"k": 2, "v": "b"}])
@@ -142,8 +143,8 @@ def test_what_a_pinned_snapshot_names_stays_until_it_is_released(table: Any) -> 
     writer.put([{"k": 1, "v": "a"}])
     table.flush_log(shard)
     writer.put([{"k": 2, "v": "b"}])
-    token = table._log_ground().ids.token()
-    taken = take_pinned(table._store, token, lambda: snapshot(table))
+    token = table.core.ids.token()
+    taken = take_pinned(table.core.store, token, lambda: snapshot(table))
     (sstable,) = taken.shards[0].sstables
     (entry,) = taken.shards[0].entries
     table.flush_log(shard)
@@ -154,7 +155,7 @@ def test_what_a_pinned_snapshot_names_stays_until_it_is_released(table: Any) -> 
     assert [path for path in there if path.startswith(sstable_path(shard, sstable.path))]
     assert entry_name(shard, entry.position).path in there
     assert not any(one.path.endswith(".arrow") for one in done.leftovers)
-    release(table._store, token)
+    release(table.core.store, token)
     table.vacuum(what=KINDS, grace=HOUR, confirm=True)
     there = files(table, shard)
     assert not [path for path in there if "_gen_" in path]
@@ -162,13 +163,12 @@ def test_what_a_pinned_snapshot_names_stays_until_it_is_released(table: Any) -> 
 
 
 def snapshot(table: Any) -> Any:
-    ground = table._log_ground()
 
     def base() -> BaseVersion:
-        dataset = ground.dataset()
-        return BaseVersion(version=int(dataset.version), compacted=ground.merged(dataset))
+        dataset = table.dataset()
+        return BaseVersion(version=int(dataset.version), compacted=read_merged(table.core, dataset))
 
-    return take_snapshot(Shards(ground.store, ground.arbiter, base))
+    return take_snapshot(Shards(table.core, base))
 
 
 def test_nothing_goes_while_a_pin_is_being_taken(table: Any) -> None:
@@ -179,9 +179,9 @@ def test_nothing_goes_while_a_pin_is_being_taken(table: Any) -> None:
     table.compact_lsm()
     grow_old(table)
     path = snapshot_pin_path("hf-" + "a" * 32)
-    table._store.put(path, encode_snapshot(None))
+    table.core.store.put(path, encode_snapshot(None))
     assert table.vacuum(what=KINDS, grace=HOUR, confirm=True).leftovers == ()
-    table._store.delete([path])
+    table.core.store.delete([path])
     assert table.vacuum(what=KINDS, grace=HOUR, confirm=True).leftovers != ()
 
 
@@ -198,7 +198,7 @@ def test_a_plan_that_is_out_of_date_deletes_nothing_that_is_needed_now(
 
     def slow(*given: Any, **more: Any) -> Any:
         found = plan(*given, **more)
-        table._store.put(snapshot_pin_path("hf-" + "b" * 32), encode_snapshot(None))
+        table.core.store.put(snapshot_pin_path("hf-" + "b" * 32), encode_snapshot(None))
         return found
 
     monkeypatch.setattr(_vacuum, "plan_vacuum", slow)

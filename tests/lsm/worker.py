@@ -22,7 +22,7 @@ from typing import Any
 import holdfast
 from holdfast.errors import HoldfastError
 from holdfast.shard._config import ShardWriterConfig
-from holdfast.upkeep._leftovers import read_ground
+from holdfast.upkeep._leftovers import read_contents
 from holdfast.upkeep._vacuum_log import find_log, find_sstables, take_log, take_sstables
 
 KEYS = 12
@@ -97,7 +97,7 @@ def write(table: Any, number: int, notes: Path) -> None:
             key, deletes = number * 1000 + chosen.randrange(KEYS), chosen.random() < 0.2
             print("try", count, key, deletes, file=book, flush=True)
             if deletes:
-                writer.delete([key])
+                writer.delete_keys([key])
             else:
                 writer.put([{"k": key, "v": str(count)}])
             print("ack", count, file=book, flush=True)
@@ -122,9 +122,9 @@ def merge(table: Any, writers: int) -> None:
 def vacuum(table: Any) -> None:
     while True:
         with reported():
-            ground = read_ground(table._store, table._arbiter, timedelta(seconds=-1))
-            take_log(ground, [info.path for info, _ in find_log(ground)])
-            take_sstables(ground, [info.path for info, _ in find_sstables(ground)])
+            contents = read_contents(table.core, timedelta(seconds=-1))
+            take_log(contents, [info.path for info, _ in find_log(contents)])
+            take_sstables(contents, [info.path for info, _ in find_sstables(contents)])
             print("vacuumed", flush=True)
 
 

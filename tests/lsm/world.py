@@ -29,6 +29,7 @@ import holdfast.upkeep._flush_log
 import holdfast.upkeep._vacuum_log
 import holdfast.upkeep._waiting
 import holdfast.wal._collect
+from holdfast.core import TableCore
 from holdfast.errors import (
     CommitUnknownError,
     ConflictError,
@@ -63,7 +64,7 @@ from holdfast.testing import (
     StillClock,
     World,
 )
-from holdfast.upkeep._leftovers import Ground
+from holdfast.upkeep._leftovers import Contents
 from holdfast.wal import ShardManifests, WalTailer
 from model.commit_scenarios import Maker, conditional, recorded
 from model.decide_scenarios import PINNED
@@ -215,7 +216,7 @@ class Hands:
 
     @property
     def manifests(self) -> ShardManifests:
-        return ShardManifests(self.store, self.arbiter, SHARD, ids=self.ids)
+        return ShardManifests(self.core, SHARD)
 
     def write(self, generation: int, marks: Sequence[str]) -> SsTable:
         self._folders += 1
@@ -245,7 +246,7 @@ class Hands:
         )
 
     def flush(self, rows: int = 100) -> None:
-        tailer = WalTailer(self.store, self.arbiter, SHARD, clock=StillClock())
+        tailer = WalTailer(self.core, SHARD)
 
         def write(generation: int, part: Any) -> SsTable:
             return self.write(generation, marks_of(part.entries))
@@ -267,7 +268,7 @@ class Hands:
     def waiting(self, merged: Mapping[str, int]) -> list[str]:
         current = self.manifests.latest()
         assert current is not None
-        tailer = WalTailer(self.store, self.arbiter, SHARD, clock=StillClock())
+        tailer = WalTailer(self.core, SHARD)
         waits = any(one.generation > merged.get(SHARD, 0) for one in current.sstables)
         more = next(iter(tailer.entries(after=current.replay_after)), None)
         return [SHARD] if waits or more is not None else []
@@ -308,8 +309,12 @@ class Hands:
                 return
         raise ConflictError("others were faster each time")
 
+    @property
+    def core(self) -> TableCore:
+        return TableCore(self.store, self.arbiter, "", clock=StillClock(), ids=self.ids)
+
     def versions(self) -> Any:
-        return self.code.versions.Versions(self.store, self.arbiter, "", self.ids, keeper=self)
+        return self.code.versions.Versions(self.core, keeper=self)
 
     def put(self, position: int, mark: str) -> None:
         """Append one entry, as the owner of the log."""
@@ -335,24 +340,23 @@ class Hands:
             self.code.publish.publish_oldest(held, oldest, manifests, 1, write)
 
     def vacuum(self) -> None:
-        self.code.collect.collect_log(self.store, self.arbiter, SHARD, confirm=True, ids=self.ids)
+        self.code.collect.collect_log(self.core, SHARD, confirm=True)
         objects = {info.path: info for info in self.store.list("_mem_wal")}
-        ground = Ground(
-            store=self.store,
-            arbiter=self.arbiter,
+        contents = Contents(
+            core=self.core,
             records=None,
             now=0.0,
             grace=timedelta(seconds=-1),
             objects=objects,
         )
-        found = [info.path for info, _ in self.code.vacuum.find_sstables(ground)]
+        found = [info.path for info, _ in self.code.vacuum.find_sstables(contents)]
         if found:
-            self.code.vacuum.take_sstables(ground, found)
+            self.code.vacuum.take_sstables(contents, found)
 
     def read(self) -> list[str]:
         """Return all rows, as a reader that tries again when files vanish."""
         for _ in range(4):
-            taken = self.code.snapshot(Shards(self.store, self.arbiter, self.base))
+            taken = self.code.snapshot(Shards(self.core, self.base))
             found = list(taken.base.dataset)
             try:
                 for shard in taken.shards:

@@ -226,7 +226,7 @@ def test_text_matches_equal_brute_force(
     reading = Reading(TEXT, ["k"], (IndexConfig(column="s", kind="text"),), VERSION, 3)
 
     def found() -> set[int]:
-        rows = reading.search([table], "s", query, None, None)
+        rows = reading.search([table], "s", query, columns=None, limit=None)
         scores = rows["_score"].to_pylist()
         assert scores == sorted(scores, reverse=True)
         return set(rows["k"].to_pylist())
@@ -312,7 +312,7 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="k is"):
         nearest("vec", [1.0, 2.0, 3.0], k=0)
     with pytest.raises(InvalidInputError, match="text"):
-        reading.search([table], "vec", "x", None, None)
+        reading.search([table], "vec", "x", columns=None, limit=None)
     with pytest.raises(InvalidInputError, match="columns"):
         reading.scan([table], None, ["nothing"], None)
     with pytest.raises(InvalidInputError, match="limit"):

@@ -28,6 +28,7 @@ from holdfast.arbiter._parallel import one_by_one
 from holdfast.commits._direct import Direct
 from holdfast.commits._operation import Operation
 from holdfast.commits._versions import AlreadyAppliedError, Versions
+from holdfast.core import TableCore
 from holdfast.errors import (
     CommitUnknownError,
     ConflictError,
@@ -295,9 +296,8 @@ class Writer:
 
     def run(self) -> None:
         store, commits = self._world.store(), self._world.commit_store()
-        versions = self._table.versions(
-            store, self._table.make(store, commits, self._ids), "", self._ids
-        )
+        arbiter = self._table.make(store, commits, self._ids)
+        versions = self._table.versions(TableCore(store, arbiter, "", ids=self._ids))
         unknown: HoldfastError | None = None
         for _ in range(2 if self._table.txns else 1):
             try:
@@ -317,7 +317,7 @@ class Writer:
         return [parse_txn(("app-" + self._mark, 1))] if self._table.txns else []
 
     def _append_once(self, store: ObjectStore, versions: Versions) -> None:
-        operation = self._table.operation(versions, {}, self._txns(), synced=True)
+        operation = self._table.operation(versions, self._txns(), synced=True)
         try:
             with operation.settled():
                 LanceModel(store, operation, self._ids.token()).append(self._mark)

@@ -22,6 +22,7 @@ from lance.fragment import DataFile, FragmentMetadata
 from holdfast.arbiter import ConditionalPut, Verdict
 from holdfast.commits._direct import Direct
 from holdfast.commits._versions import Versions
+from holdfast.core import TableCore
 from holdfast.errors import (
     AlreadyExistsError,
     CommitUnknownError,
@@ -97,7 +98,7 @@ class Remade:
         arbiter = self.conditional(
             store, Verdict.ENFORCED, pin=pin, clock=StillClock(), ids=ids, retry=RETRY
         )
-        versions = self.versions(store, arbiter, "", ids)
+        versions = self.versions(TableCore(store, arbiter, "", ids=ids))
         return Direct(versions, clock=StillClock(), ids=ids)
 
     def _make(
@@ -105,7 +106,7 @@ class Remade:
     ) -> Direct:
         direct = self._direct(store, ids, pin)
         body, token = first_version(ids, pin)
-        direct._versions.arbiter.decide(version_name(1), body, token)
+        direct._versions.core.arbiter.decide(version_name(1), body, token)
         for number in range(2, versions + 1):
             append(direct, f"{mark}{number}")
         return direct

@@ -14,6 +14,7 @@ import pytest
 from holdfast.arbiter import create_arbiter
 from holdfast.commits._operation import TABLE_ID, LongLived
 from holdfast.commits._versions import AlreadyAppliedError, Versions
+from holdfast.core import TableCore
 from holdfast.errors import ConflictError
 from holdfast.formats import version_name
 from holdfast.storage import open_store
@@ -216,7 +217,7 @@ class Recorder(LongLived):
     """Notes how the hook is called, and refuses the first version to make a conflict."""
 
     def __init__(self, versions: Versions, *, conflict: bool) -> None:
-        super().__init__(versions, {})
+        super().__init__(versions)
         self.calls: list[str] = []
         self.fields: list[set[str]] = []
         self._conflict = conflict
@@ -238,7 +239,7 @@ class Recorder(LongLived):
         self.fields.append({key for key, value in request.items() if value is not None})
         if self._conflict:
             self._conflict = False
-            rival = LongLived(self._versions, {})
+            rival = LongLived(self._versions)
             _append(rival, 100)
         return super().create_table_version(request)
 
@@ -254,7 +255,7 @@ def test_the_model_calls_the_hook_as_lance_does(tmp_path: Path, conflict: bool) 
     lance.write_dataset(pa.table({"id": [0]}), uri)
     arbiter = create_arbiter(uri)
     store = open_store(uri)
-    real = Recorder(Versions(store, arbiter, uri), conflict=conflict)
+    real = Recorder(Versions(TableCore(store, arbiter, uri)), conflict=conflict)
     _append(real, 1)
     assert sorted(lance.dataset(uri).to_table()["id"].to_pylist()) == [0, 1] + [100] * conflict
 

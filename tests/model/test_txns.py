@@ -64,15 +64,15 @@ class NamedBeforeDurable(Versions):
     def _record(
         self, config: Mapping[str, str], txns: Sequence[Txn], version: int
     ) -> dict[str, str | None]:
-        late = Late(self.store)
-        ledger = _ledger.Ledger(late, self._ids)  # type: ignore[arg-type]
+        late = Late(self.core.store)
+        ledger = _ledger.Ledger(late, self.core.ids)  # type: ignore[arg-type]
         self._late = late.puts
         return ledger.record(config, txns)
 
     def _decide(self, *given: Any, **named: Any) -> Any:
         outcome = super()._decide(*given, **named)
         for path, body in self._late:
-            self.store.put(path, body)
+            self.core.store.put(path, body)
         return outcome
 
 
@@ -175,7 +175,7 @@ def test_a_file_that_is_collected_while_it_is_named_is_noticed(
         "holdfast.upkeep._leftovers",
         ("self.needed |= {file.path for file in older_files(read_config(manifest))}", "pass"),
     )
-    monkeypatch.setattr(_leftovers.Ground, "_note_needed", mutant.Ground._note_needed)
+    monkeypatch.setattr(_leftovers.Contents, "_note_needed", mutant.Contents._note_needed)
     with pytest.raises(Violation, match="GONE") as caught:
         explore(LONG_WORK.scenario())
     print(caught.value)

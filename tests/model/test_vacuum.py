@@ -34,12 +34,12 @@ def in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 LOOK = """\
-    due = read_due(ground, ground.mark)
-    ground.look_again()
+    due = read_due(contents, contents.mark)
+    contents.look_again()
 """
 RAISE_ONLY = """\
-        raise_number(ground, touch)
-        ground.mark = ground.mark.next(0, ground.mark.listed)
+        raise_number(contents, touch)
+        contents.mark = contents.mark.next(0, contents.mark.listed)
 """
 LONG_WORK = Vacuums(
     name="a writer outlasts two vacuums",
@@ -149,8 +149,8 @@ MUTANTS: dict[str, tuple[Any, ...]] = {
     "versions are not read once more": (
         LONG_WORK,
         VACUUM,
-        (LOOK, "    due = read_due(ground, ground.mark)\n"),
-        ("        raise_number(ground, touch)\n        ground.look_again()\n", RAISE_ONLY),
+        (LOOK, "    due = read_due(contents, contents.mark)\n"),
+        ("        raise_number(contents, touch)\n        contents.look_again()\n", RAISE_ONLY),
     ),
     "undated files are not looked for": (
         UNDATED,

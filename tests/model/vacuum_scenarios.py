@@ -18,6 +18,7 @@ from typing import Any, Self
 from holdfast.arbiter import Arbiter
 from holdfast.commits._floor import check_not_due
 from holdfast.commits._versions import Edit, Versions
+from holdfast.core import TableCore
 from holdfast.errors import (
     AlreadyExistsError,
     CommitUnknownError,
@@ -122,7 +123,7 @@ class Process:
         self.store = store
         self.ids = CountedIds(owner)
         self.arbiter: Arbiter = setup.make(store, commits, self.ids)
-        self.versions = setup.versions(store, self.arbiter, "", self.ids)
+        self.versions = setup.versions(TableCore(store, self.arbiter, "", ids=self.ids))
 
     def newest(self) -> tuple[int, bytes]:
         found = [version_of(info.path) for info in self.store.list("_versions")]
@@ -185,10 +186,10 @@ class Process:
         self.commit(change)
 
     def vacuum(self) -> None:
-        ground, found = _vacuum.find_leftovers(
-            self.store, self.arbiter, KINDS, grace=NO_GRACE, ids=self.ids
+        contents, found = _vacuum.find_leftovers(
+            TableCore(self.store, self.arbiter, ids=self.ids), KINDS, grace=NO_GRACE
         )
-        self.setup.take(ground, found, self.touch)
+        self.setup.take(contents, found, self.touch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,7 +97,7 @@ class Lake:
         current = self.manifest(shard)
         if current is None:
             return None
-        log = Log(self.table._store, self.table._arbiter, shard)
+        log = Log(self.table.core, shard)
         last = max(log.listed(), default=0)
         entries = list(log.entries(current.replay_after, last))
         batches = [batch for entry in entries for batch in entry.batches]
@@ -151,29 +151,27 @@ class Lake:
         """Delete flushed log entries and drained folders, without any grace."""
         current = self.manifest(shard)
         paths = [entry_name(shard, n).path for n in range(1, current.replay_after + 1)]
-        self.table._store.delete(paths)
+        self.table.core.store.delete(paths)
         for folder in folders:
             shutil.rmtree(f"{self.table.uri}/{sstable_path(shard, folder)}", ignore_errors=True)
 
     def appender(self, shard: str) -> WalAppender:
         if shard not in self._appenders:
-            self._appenders[shard] = WalAppender.claim(
-                self.table._store, self.table._arbiter, shard
-            )
+            self._appenders[shard] = WalAppender.claim(self.table.core, shard)
         return self._appenders[shard]
 
     def manifests(self, shard: str) -> ShardManifests:
-        return ShardManifests(self.table._store, self.table._arbiter, shard)
+        return ShardManifests(self.table.core, shard)
 
     def manifest(self, shard: str) -> Any:
         return self.manifests(shard).latest()
 
     def sstables(self) -> Sstables:
-        return Sstables(self.table._store, self.table.uri, {}, RandomIds())
+        return Sstables(self.table.core.store, self.table.uri, {}, RandomIds())
 
     def base(self) -> Base:
         dataset = self.table.dataset()
-        return read_base(dataset, self.table._store.get(version_name(dataset.version).path))
+        return read_base(dataset, self.table.core.store.get(version_name(dataset.version).path))
 
     def stock_rows(self) -> list[dict[str, Any]]:
         """Return what stock's own scanner reads: no logs."""

@@ -21,6 +21,7 @@ import pyarrow as pa
 import holdfast.read._pins as production_pins
 import holdfast.read._snapshot as production
 from holdfast.arbiter import ConditionalPut, Verdict
+from holdfast.core import TableCore
 from holdfast.errors import SnapshotExpiredError
 from holdfast.formats import version_name, version_of
 from holdfast.formats._shard_manifest import ShardManifest, SsTable
@@ -119,7 +120,7 @@ class Setup:
         changed = bool(json.loads(store.get(CHANGED)))
         steps = Steps(store, CountedIds(90))
         snapshot = self.snapshot
-        source = Shards(store, steps.arbiter, lambda: _base(store, snapshot))
+        source = Shards(TableCore(store, steps.arbiter), lambda: _base(store, snapshot))
         try:
             rows = snapshot.with_snapshot(
                 lambda: snapshot.take_snapshot(source), lambda found: _rows(store, found)
@@ -152,7 +153,7 @@ class Pinned(Setup):
     def _read(self, world: World) -> None:
         store = world.store()
         steps = Steps(store, CountedIds(90))
-        source = Shards(store, steps.arbiter, lambda: _base(store, self.snapshot))
+        source = Shards(TableCore(store, steps.arbiter), lambda: _base(store, self.snapshot))
         token = steps.ids.token()
         taken = self.pins.take_pinned(store, token, lambda: self.snapshot.take_snapshot(source))
         rows = _rows(store, taken)
@@ -182,7 +183,7 @@ class Steps:
 
     def claim(self) -> None:
         self.appender = WalAppender.claim(
-            self.store, self.arbiter, SHARD, clock=StillClock(), ids=self.ids
+            TableCore(self.store, self.arbiter, clock=StillClock(), ids=self.ids), SHARD
         )
         self.store.put(ACKED, b"0")
         self.store.put(CHANGED, b"false")
@@ -195,13 +196,13 @@ class Steps:
         self.store.put(ACKED, str(self.count).encode())
 
     def manifests(self) -> ShardManifests:
-        return ShardManifests(self.store, self.arbiter, SHARD, ids=self.ids)
+        return ShardManifests(TableCore(self.store, self.arbiter, ids=self.ids), SHARD)
 
     def flush(self) -> None:
         manifests = self.manifests()
         current = manifests.latest()
         assert current is not None
-        log = Log(self.store, self.arbiter, SHARD)
+        log = Log(TableCore(self.store, self.arbiter), SHARD)
         last = max(log.listed(), default=0)
         if last <= current.replay_after:
             return

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lance.query import BooleanQuery, MatchQuery, MultiMatchQuery, Occur, PhraseQuery
 
 import holdfast
-from holdfast.index._query import parse_query
+from holdfast.read._query import parse_query
 from read.lake import append_over_log
 
 WORDS = [

@@ -88,10 +88,10 @@ def test_reads_on_s3(faulty_s3: Callable[..., FaultyS3], tmp_path: Path, conditi
     table.append([{"k": f"k{n}", "v": n} for n in range(10)])
     with table.claim_writer("unsharded") as writer:
         writer.put([{"k": "k1", "v": 100}, {"k": "new", "v": 1}])
-        writer.delete(["k2"])
+        writer.delete_keys(["k2"])
         writer.flush()
         writer.put([{"k": "k3", "v": 300}])
-        writer.delete(["new"])
+        writer.delete_keys(["new"])
         reader = holdfast.open_table(uri, server.storage_options())
         rows = {row["k"]: row["v"] for row in reader.to_table().to_pylist()}
         wanted = {f"k{n}": n for n in range(10) if n != 2} | {"k1": 100, "k3": 300}

@@ -43,7 +43,9 @@ def test_all_parts_together_are_the_snapshot(tmp_path: Path) -> None:
         found = [
             found
             for part in pickle.loads(pickle.dumps(parts))
-            for batch in read_part(part, lake.table._store, lake.table.uri, {}, filter=condition)
+            for batch in read_part(
+                part, lake.table.core.store, lake.table.uri, {}, filter=condition
+            )
             for found in batch.to_pylist()
         ]
         rows = [part for part in wanted if condition is None or part["v"] > 0]
@@ -76,4 +78,4 @@ def test_a_part_whose_files_are_gone_says_so(tmp_path: Path, what: str) -> None:
         for one in lake.manifest(shard).sstables:
             lake.collect(shard, [one.path])
     with pytest.raises(SnapshotExpiredError):
-        list(read_part(part, lake.table._store, lake.table.uri, {}))
+        list(read_part(part, lake.table.core.store, lake.table.uri, {}))

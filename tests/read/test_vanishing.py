@@ -57,8 +57,7 @@ class Interrupted(Reader):
     """A reader to whom something happens between taking a snapshot and reading it."""
 
     def __init__(self, lake: Lake, happens: Callable[[], None], times: int = 1) -> None:
-        table = lake.table
-        super().__init__(table._store, table._arbiter, table.uri, {}, table.dataset)
+        super().__init__(lake.table.versions)
         self._happens = happens
         self._left = times
         self.taken = 0
@@ -117,8 +116,8 @@ def test_a_file_that_the_table_still_names_is_no_matter_of_trying_again(tmp_path
     lake = Lake(tmp_path)
     shard = two_levels(lake)
     (one,) = lake.manifest(shard).sstables
-    for info in lake.table._store.list(f"{sstable_path(shard, one.path)}/data"):
-        lake.table._store.delete([info.path])
+    for info in lake.table.core.store.list(f"{sstable_path(shard, one.path)}/data"):
+        lake.table.core.store.delete([info.path])
     with pytest.raises(CorruptError, match="that the table names is gone"):
         lake.table.to_table()
     assert lake.table.count(freshness="base") == 4
@@ -147,7 +146,7 @@ def test_a_hole_in_the_log_is_an_error(tmp_path: Path) -> None:
     for number in range(4):
         lake.put([row(number, number)])
     last = max(int(p.stem[::-1], 2) for p in Path(lake.table.uri, log_folder(shard)).iterdir())
-    lake.table._store.delete([entry_name(shard, last - 1).path])
+    lake.table.core.store.delete([entry_name(shard, last - 1).path])
     with pytest.raises(WalGapError, match="missing"):
         lake.table.count()
     assert lake.table.count(freshness="flushed") == 0
@@ -158,8 +157,10 @@ def test_a_torn_entry_is_an_error(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     (shard,) = lake.shards
     lake.put([row(n, n) for n in range(100)])
-    (path,) = [info.path for info in lake.table._store.list(log_folder(shard)) if info.size > 2_000]
-    body = lake.table._store.get(path)
+    (path,) = [
+        info.path for info in lake.table.core.store.list(log_folder(shard)) if info.size > 2_000
+    ]
+    body = lake.table.core.store.get(path)
     Path(lake.table.uri, path).write_bytes(body[:-8])
     with pytest.raises(CorruptError):
         lake.table.to_table()
@@ -247,9 +248,9 @@ class Watched:
 def test_readers_never_write_and_never_fence(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     shard = two_levels(lake)
-    watched: Any = Watched(lake.table._store)
-    lake.table._arbiter._store = watched  # type: ignore[attr-defined]
-    lake.table._store = watched
+    watched: Any = Watched(lake.table.core.store)
+    lake.table.core.arbiter._store = watched  # type: ignore[attr-defined]
+    lake.table.core.store = watched
     before = sorted(info.path for info in watched.list(""))
     epoch = lake.manifest(shard).writer_epoch
     lake.table.to_table()
@@ -267,7 +268,7 @@ def test_readers_never_write_and_never_fence(tmp_path: Path) -> None:
 def test_a_pin_names_what_the_snapshot_needs_until_it_is_released(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     shard = two_levels(lake)
-    store = lake.table._store
+    store = lake.table.core.store
     with lake.table.snapshot(pinned=True) as snapshot:
         assert snapshot.pinned
         (info,) = store.list(SNAPSHOT_PINS_FOLDER)
@@ -291,7 +292,7 @@ def test_a_pin_names_what_the_snapshot_needs_until_it_is_released(tmp_path: Path
 def test_a_pin_is_put_before_its_snapshot_is_taken(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     two_levels(lake)
-    store = lake.table._store
+    store = lake.table.core.store
     seen: list[Any] = []
 
     class Looking(Reader):
@@ -302,7 +303,7 @@ def test_a_pin_is_put_before_its_snapshot_is_taken(tmp_path: Path) -> None:
             return super().take(freshness)
 
     table = lake.table
-    reader = Looking(store, table._arbiter, table.uri, {}, table.dataset)
+    reader = Looking(table.versions)
     reader.snapshot(pinned=True).close()
     assert seen == [None]  # "being taken": nothing may be deleted
 
@@ -311,13 +312,13 @@ def test_a_pin_is_put_before_its_snapshot_is_taken(tmp_path: Path) -> None:
             raise UnavailableError("no answer")
 
     with pytest.raises(UnavailableError):
-        Failing(store, table._arbiter, table.uri, {}, table.dataset).snapshot(pinned=True)
+        Failing(table.versions).snapshot(pinned=True)
     assert store.list(SNAPSHOT_PINS_FOLDER) == []
 
 
 def test_a_pin_that_cannot_be_read_keeps_everything(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
-    store = lake.table._store
+    store = lake.table.core.store
     path = snapshot_pin_path("hf-" + "0" * 32)
     for body in (b"", b"{}", b"[]", json.dumps({"format": 9, "snapshot": None}).encode()):
         store.put(path, body)
@@ -332,4 +333,4 @@ def test_stock_reads_the_base_that_we_read(tmp_path: Path) -> None:
     move_on(lake, shard)
     stock = lance.dataset(lake.table.uri).to_table().to_pylist()
     assert in_order(stock) == in_order(lake.rows()) == in_order(lake.wanted())
-    assert lake.table._store.get(version_name(lake.table.dataset().version).path)
+    assert lake.table.core.store.get(version_name(lake.table.dataset().version).path)

@@ -14,7 +14,8 @@ import servers
 from conftest import skip_without
 from holdfast.cli import main as run_command
 from holdfast.formats import PIN_PATH
-from server.serving import Client, ServerProcess, rows_of, serving, stream_of
+from holdfast.testing import Fault, FaultyS3
+from server.serving import Client, ServerProcess, rows_of, serving, stream_of, wait_until
 
 DEFECT = 500
 
@@ -175,3 +176,24 @@ def test_a_commit_store_that_is_down_is_said_to_be_and_comes_back(tmp_path: Path
             assert again.status == 200, again.body
             assert client.post("/v1/table/t/count_rows").json == {"count": 2}
             client.close()
+
+
+@pytest.mark.requirement("N1", "N3")
+def test_a_server_is_not_ready_while_its_store_gives_no_answer(
+    tmp_path: Path, faulty_s3: Callable[..., FaultyS3]
+) -> None:
+    store = faulty_s3()
+    store.faults.add(Fault(kind="status_before", status=403, times=None))
+    pairs = [
+        word
+        for name, value in store.storage_options().items()
+        for word in ("-o", f"{name}={value}")
+    ]
+    with serving(store.url("lake", "tables"), *pairs, log=tmp_path / "log") as server:
+        client = server.client()
+        wait_until(lambda: client.get("/ready").status == 503)
+        assert client.get("/ready").headers["retry-after"]
+        assert client.get("/health").status == 200
+        store.faults.clear()
+        wait_until(lambda: client.get("/ready").status == 200)
+        client.close()

@@ -7,10 +7,12 @@ the folder that HOLDFAST_SCREENSHOTS names, else to the test's own.
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lance
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
@@ -67,6 +69,10 @@ def fill(root: Path) -> None:
     with logged.claim_writer("unsharded") as writer:
         writer.put([{"id": 2, "text": "breeze"}])
         writer.close(flush=False)
+    logged.append([{"id": 3, "text": "calm"}])  # the index lacks it
+    stray = holdfast.create_table(root / "stray.lance", schema, commit_store="sqlite")
+    stray.close()
+    lance.write_dataset(rows_of([1]), root / "stray.lance", mode="append")  # past Holdfast
     broken = holdfast.create_table(root / "broken.lance", schema)
     broken.close()
     for manifest in (root / "broken.lance" / "_versions").iterdir():
@@ -165,6 +171,54 @@ def test_the_keyboard_and_a_screen_reader_find_their_way(
 
 
 @pytest.mark.requirement("N3")
+@pytest.mark.parametrize("name", ["sensors/wind", "stray"])
+def test_a_tables_page_shows_what_holdfast_status_shows(
+    browser: Browser, server: ServerProcess, name: str
+) -> None:
+    table = holdfast.open_table(Path(server.root) / f"{name}.lance")
+    status = table.status()
+    table.close()
+    assert status.alerts or status.wants
+    watched = Watched(browser)
+    page = watched.page
+    page.goto(f"{server.url}/table/{name.replace('/', '$')}")
+    whole = page.inner_text("main")
+    for alert in status.alerts:
+        assert alert.what in whole and alert.command in whole
+    for want in status.wants:
+        assert want.what in whole and want.cost in whole and want.command in whole
+    for shard in status.shards:
+        assert shard.shard in whole and str(shard.owner) in whole
+    page.goto(server.url)
+    state = page.inner_text(f"tr:has-text('{name.replace('/', '.')}')")
+    assert ("foreign" if status.alerts else "in order") in state
+    watched.end(server.url)
+
+
+@pytest.mark.requirement("N3")
+def test_what_a_page_tells_to_copy_runs(browser: Browser, server: ServerProcess) -> None:
+    watched = Watched(browser)
+    page = watched.page
+    page.goto(f"{server.url}/table/sensors$wind")
+    texts = dict(
+        zip(
+            page.locator("#use ~ h3").all_inner_texts(),
+            page.locator("#use ~ pre").all_inner_texts(),
+            strict=True,
+        )
+    )
+    watched.end(server.url)
+    for name in ("pylance", "LanceDB"):
+        names: dict[str, Any] = {}
+        exec(texts[name], names)
+        assert names["table"].count_rows() >= 2
+    done = subprocess.run(["bash", "-ec", texts["curl"]], capture_output=True, text=True)  # noqa: PLW1510
+    assert done.returncode == 0
+    assert '"num_inserted_rows":1' in done.stdout and '"text":"text"' in done.stdout
+    assert texts["Spark"].endswith(f'.load("{server.root}/sensors/wind.lance")')
+
+
+@pytest.mark.requirement("N3")
 def test_doctors_findings_come_with_their_age(browser: Browser, server: ServerProcess) -> None:
     watched = Watched(browser)
     page = watched.page
@@ -202,14 +256,15 @@ def test_a_token_opens_the_pages_and_nothing_else(browser: Browser, tmp_path: Pa
         assert cookie["httpOnly"] is True and cookie["sameSite"] == "Strict"
         assert TOKEN not in cookie["value"]
         client = server.client()
-        given = {"cookie": f"holdfast={cookie['value']}"}
+        called = cookie["name"]
+        given = {"cookie": f"{called}={cookie['value']}"}
         assert client.get("/", **given).status == 200
         assert client.post("/v1/namespace/$/list", b"", **given).status == 401
         assert client.get("/metrics", **given).status == 401
         name, expiry, signature = cookie["value"].split(":")
         late = f"{name}:{int(expiry) + 1}:{signature}"
         for forged in (late, f"{name}:{expiry}:{'0' * 64}", "x", f"{name}:1:{signature}"):
-            assert client.get("/", cookie=f"holdfast={forged}").status == 303
+            assert client.get("/", cookie=f"{called}={forged}").status == 303
         assert client.post("/", b"", **given).status == 405
         client.close()
         page.click("text=Log out")
@@ -218,3 +273,32 @@ def test_a_token_opens_the_pages_and_nothing_else(browser: Browser, tmp_path: Pa
         assert page.url == f"{server.url}/login"
         watched.end(server.url)
     assert TOKEN not in (tmp_path / "log").read_text()
+
+
+def test_who_logs_in_to_a_second_server_of_the_host_stays_in_the_first(
+    tmp_path: Path, browser: Browser
+) -> None:
+    def options(name: str) -> tuple[str, str]:
+        return "--token-file", str(tmp_path / f"tokens-{name}")
+
+    secrets = (new_secret(), new_secret())
+    for number, secret in enumerate(secrets):
+        (tmp_path / f"tokens-{number}").write_text(token_line(secret, Role.READ, "eve"))
+    with (
+        serving(tmp_path / "a", *options("0"), log=tmp_path / "log-a") as first,
+        serving(tmp_path / "b", *options("1"), log=tmp_path / "log-b") as second,
+    ):
+        watched = Watched(browser)
+        page = watched.page
+        for server, secret in zip((first, second), secrets, strict=True):
+            page.goto(server.url)
+            page.fill("#token", secret)
+            page.keyboard.press("Enter")
+            page.wait_for_url(f"{server.url}/")
+        page.goto(first.url)
+        assert page.url == f"{first.url}/"
+        page.click("text=Log out")
+        page.wait_for_url(f"{first.url}/login")
+        page.goto(second.url)
+        assert page.url == f"{second.url}/"
+        watched.context.close()

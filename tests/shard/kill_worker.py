@@ -37,7 +37,7 @@ def write(run: Run) -> None:
         if step == "put":
             writer.put([{"k": key, "v": value}])
         elif step == "delete":
-            writer.delete([key])
+            writer.delete_keys([key])
         elif run.mark != "log":
             writer.flush()
         _note(Path(run.acks), {"step": number})

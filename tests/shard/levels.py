@@ -14,6 +14,7 @@ from lance.mem_wal import LsmScanner
 import holdfast
 from holdfast.formats._sstable import TOMBSTONE
 from holdfast.shard import ShardWriter
+from holdfast.shard._prepare import read_newest_base
 from holdfast.shard._rows import fitted
 from holdfast.wal import ShardManifest, ShardManifests, SsTable, WalTailer
 from shard.lsm import key_field, snapshot, sstables_of
@@ -25,7 +26,7 @@ PLAIN = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.string())])
 
 
 def manifest_of(table: holdfast.Table, shard_id: str) -> ShardManifest:
-    found = ShardManifests(table._store, table._arbiter, shard_id).latest()
+    found = ShardManifests(table.core, shard_id).latest()
     assert found is not None
     return found
 
@@ -44,8 +45,8 @@ def flushed_rows(table: holdfast.Table, shard_id: str) -> list[Row]:
 
 def logged_rows(table: holdfast.Table, shard_id: str) -> list[Row]:
     """Return the rows that only the log has."""
-    tailer = WalTailer(table._store, table._arbiter, shard_id)
-    base = table._base()
+    tailer = WalTailer(table.core, shard_id)
+    base = read_newest_base(table.versions)
     after = manifest_of(table, shard_id).replay_after
     return [
         row

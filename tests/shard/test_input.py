@@ -51,7 +51,7 @@ def test_a_null_where_none_may_be_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError, match="nulls"):
             writer.put(pa.table({"k": [1], "v": pa.array([None], pa.int32())}))
         writer.put([{"k": 1, "v": 1}])
-        writer.delete([1])  # a tombstone has no value there
+        writer.delete_keys([1])  # a tombstone has no value there
     assert stock_rows(table, writer.shard_id) == []
 
 
@@ -59,19 +59,19 @@ def test_a_null_where_none_may_be_is_refused(tmp_path: Path) -> None:
 def test_keys_that_are_none_are_refused(table: holdfast.Table, wrong: Any) -> None:
     with table.claim_writer("unsharded") as writer:
         with pytest.raises(InvalidInputError):
-            writer.delete(wrong)
+            writer.delete_keys(wrong)
         assert writer.wal_stats().entries == 0
 
 
 def test_keys_come_in_many_forms(table: holdfast.Table) -> None:
     with table.claim_writer("unsharded") as writer:
         writer.put(rows(*range(8)))
-        writer.delete([0])
-        writer.delete([{"k": 1, "v": "other columns do not matter"}])
-        writer.delete(pa.array([2], pa.int32()))
-        writer.delete(pa.table({"k": [3], "v": ["x"]}))
-        writer.delete(pa.record_batch({"k": [4]}))
-        writer.delete_nowait(np.array([5]).tolist()).result()
+        writer.delete_keys([0])
+        writer.delete_keys([{"k": 1, "v": "other columns do not matter"}])
+        writer.delete_keys(pa.array([2], pa.int32()))
+        writer.delete_keys(pa.table({"k": [3], "v": ["x"]}))
+        writer.delete_keys(pa.record_batch({"k": [4]}))
+        writer.delete_keys_nowait(np.array([5]).tolist()).result()
         assert newest(writer.scan().to_pylist()) == {6: "x", 7: "x"}
 
 
@@ -80,8 +80,8 @@ def test_a_table_without_a_key_keeps_every_row(tmp_path: Path) -> None:
     with table.claim_writer("unsharded") as writer:
         writer.put(rows(1, 1))
         writer.put(rows(1))
-        assert writer.scan("k = 1").num_rows == 3
-        for call in (lambda: writer.delete([1]), lambda: writer.lookup([1])):
+        assert writer.scan(filter="k = 1").num_rows == 3
+        for call in (lambda: writer.delete_keys([1]), lambda: writer.lookup([1])):
             with pytest.raises(InvalidInputError, match="no primary key"):
                 call()
     assert counted(flushed_rows(table, writer.shard_id)) == {(1, "x"): 3}
@@ -100,7 +100,7 @@ def test_columns_of_every_type_survive_log_memory_and_flush(tmp_path: Path) -> N
     writer.put(batch)
     futures = [writer.put_nowait(batch), writer.put_nowait(batch.slice(1))]
     assert [future.result().rows for future in futures] == [2, 1]
-    writer.delete([3])
+    writer.delete_keys([3])
     assert writer.scan().sort_by("key").to_pylist() == expected
     assert writer.lookup([1]).to_pylist() == expected[:1]
     writer.abort()
@@ -146,7 +146,7 @@ def test_every_type_of_key(tmp_path: Path, kind: pa.DataType, keys: list[Any]) -
     with table.claim_writer("unsharded") as writer:
         writer.put([{"k": key, "v": "1"} for key in keys])
         writer.put([{"k": keys[0], "v": "2"}])
-        writer.delete(keys[1:])
+        writer.delete_keys(keys[1:])
         assert writer.scan().to_pylist() == [{"k": keys[0], "v": "2"}]
         assert writer.lookup(keys).to_pylist() == [{"k": keys[0], "v": "2"}]
     assert stock_rows(table, writer.shard_id) == [{"k": keys[0], "v": "2"}]
@@ -160,7 +160,7 @@ def test_a_composite_key(tmp_path: Path) -> None:
     with table.claim_writer("unsharded") as writer:
         writer.put([{"a": a, "b": b, "v": 1} for a in "xy" for b in (1, 2)])
         writer.put([{"a": "x", "b": 1, "v": 2}])
-        writer.delete([{"a": "y", "b": 2}])
+        writer.delete_keys([{"a": "y", "b": 2}])
         assert writer.lookup([{"b": 1, "a": "x"}]).to_pylist() == [{"a": "x", "b": 1, "v": 2}]
         with pytest.raises(InvalidInputError, match="several columns"):
             writer.lookup(["x"])

@@ -28,7 +28,7 @@ MODES = {
 CALLS: dict[str, Callable[[ShardWriter, int], object]] = {
     "put": lambda writer, key: writer.put(rows(key)),
     "put_nowait": lambda writer, key: writer.put_nowait(rows(key)),
-    "delete": lambda writer, key: writer.delete([key]),
+    "delete": lambda writer, key: writer.delete_keys([key]),
     "flush": lambda writer, _: writer.flush(),
     "close": lambda writer, _: writer.close(),
 }
@@ -138,7 +138,7 @@ def test_a_callback_may_use_the_writer(table: holdfast.Table, call: str) -> None
     writer = table.claim_writer("unsharded")
     calls: dict[str, Callable[[], object]] = {
         "put": lambda: writer.put(rows(2)),
-        "delete": lambda: writer.delete([1]),
+        "delete": lambda: writer.delete_keys([1]),
         "put_nowait": lambda: writer.put_nowait(rows(2)),
         "flush": writer.flush,
         "lookup": lambda: writer.lookup([1]),
@@ -179,6 +179,6 @@ def test_rows_are_readable_when_a_put_returns_that_is_not_durable(table: holdfas
         for key in range(20):
             assert writer.put(rows(key)).position is None
             assert writer.lookup([key]).num_rows == 1
-            assert writer.scan(f"k = {key}").num_rows == 1
-        writer.delete([3])
+            assert writer.scan(filter=f"k = {key}").num_rows == 1
+        writer.delete_keys([3])
         assert writer.lookup([3]).num_rows == 0

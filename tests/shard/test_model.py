@@ -97,7 +97,7 @@ class Writers(RuleBasedStateMachine):
     @precondition(lambda self: self.keyed)
     @rule(gone=st.lists(keys, min_size=1, max_size=4))
     def delete(self, gone: list[int]) -> None:
-        self.writer.delete(gone)
+        self.writer.delete_keys(gone)
         for key in gone:
             self.model.pop(key, None)
 
@@ -174,7 +174,7 @@ class Writers(RuleBasedStateMachine):
         while True:  # a flush may take rows out of memory between the two
             frozen = self.writer.memtable_stats().frozen
             found = self.writer.lookup([key]).to_pylist()
-            scanned = self.writer.scan(f"k = {key}").to_pylist()
+            scanned = self.writer.scan(filter=f"k = {key}").to_pylist()
             if self.writer.memtable_stats().frozen == frozen:
                 break
         if found:

@@ -39,7 +39,7 @@ def write_and_check(table: holdfast.Table, options: dict[str, str]) -> None:
         first.put([{"k": 99, "v": "never"}])
     first.abort()
     second.put([{"k": 0, "v": "two"}])
-    second.delete([1])
+    second.delete_keys([1])
     second.close()
     expected = {0: "two", **dict.fromkeys(range(2, 7), "one")}
     shot = snapshot(second.shard_id, tables_of(table, second.shard_id))

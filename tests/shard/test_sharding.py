@@ -30,6 +30,7 @@ from holdfast.formats._sharding import (
     shard_id_unsharded,
 )
 from holdfast.shard import Sharding, ShardWriter, ShardWriterConfig
+from holdfast.shard._prepare import read_newest_base
 from shard.levels import KEYED, manifest_of
 
 VALUES: dict[str, tuple[pa.DataType, Any]] = {
@@ -118,7 +119,7 @@ def test_details_come_back_as_stock_writes_them(tmp_path: Path) -> None:
         sharding=Sharding.bucket("k", 4),
         maintained_indexes=[],
     )
-    assert ours._base().details == details
+    assert read_newest_base(ours.versions).details == details
     assert stock_details(ours.uri) == stock_details(uri)
 
 
@@ -141,7 +142,7 @@ def test_details_keep_how_far_shards_are_merged() -> None:
 
 def test_a_table_without_a_log_has_no_details(tmp_path: Path) -> None:
     table = holdfast.create_table(tmp_path / "t", KEYED)
-    assert table._base().details is None
+    assert read_newest_base(table.versions).details is None
 
 
 SHARDINGS: dict[str, tuple[Sharding, dict[str, Any]]] = {
@@ -224,7 +225,7 @@ def test_a_sharding_that_could_tear_a_key_apart_is_refused(
     table = holdfast.create_table(tmp_path / "t", KEYED)
     with pytest.raises(InvalidInputError):
         table.prepare_writers(sharding=sharding)
-    assert table._base().details is None
+    assert read_newest_base(table.versions).details is None
 
 
 def test_an_unknown_index_is_refused(tmp_path: Path) -> None:
@@ -236,8 +237,8 @@ def test_an_unknown_index_is_refused(tmp_path: Path) -> None:
 WRITES: dict[str, Callable[[ShardWriter, list[int]], Any]] = {
     "put": lambda writer, keys: writer.put([{"k": key, "v": "x"} for key in keys]),
     "put_nowait": lambda writer, keys: writer.put_nowait([{"k": key, "v": "x"} for key in keys]),
-    "delete": lambda writer, keys: writer.delete(keys),
-    "delete_nowait": lambda writer, keys: writer.delete_nowait(keys),
+    "delete": lambda writer, keys: writer.delete_keys(keys),
+    "delete_nowait": lambda writer, keys: writer.delete_keys_nowait(keys),
 }
 
 
@@ -293,5 +294,5 @@ def test_keys_are_deleted_where_stock_divides_by_another_column(tmp_path: Path) 
     ((shard, part),) = table.router().split([{"k": 1, "v": "x"}])
     with table.claim_writer(shard) as writer:
         writer.put(part)
-        writer.delete([1])
+        writer.delete_keys([1])
     assert table.count() == 0

@@ -10,6 +10,7 @@ import pytest
 
 import holdfast
 import holdfast.wal._slots
+from holdfast.shard._claims import claim_slots
 from holdfast.shard._rows import rows_of, stored
 from holdfast.testing._faulty_s3 import FaultyS3
 from holdfast.txn import AppTxn
@@ -32,11 +33,11 @@ def test_the_next_run_of_a_long_log_reads_little(
     server = faulty_s3()
     given = (server.url("bucket", "t"), server.storage_options())
     table = holdfast.create_table(given[0], SCHEMA, storage_options=given[1])
-    base, slots = table._claim_slots("unsharded")
+    base, slots = claim_slots(table.versions, "unsharded")
     row = stored([rows_of(pa.RecordBatch.from_pylist([{"id": 1}], SCHEMA), base)], base.log_schema)
     for number in range(ENTRIES if keeps else KEPT + 50):
         txn = AppTxn("q", number, in_order=True)
-        taken = append_at(table._arbiter, slots.next, row, [txn])
+        taken = append_at(table.core.arbiter, slots.next, row, [txn])
         slots.advance([(taken.position, [txn])])
 
     def requests(name: str, act: Callable[[], object]) -> int:
@@ -51,7 +52,7 @@ def test_the_next_run_of_a_long_log_reads_little(
     assert requests("open", lambda: opened.append(holdfast.open_table(*given))) < 10
     assert requests("status", opened[0].shard_states) < 2 * pages + 15
     claimed = []
-    used = requests("resume", lambda: claimed.append(opened[0]._claim_slots("unsharded")))
+    used = requests("resume", lambda: claimed.append(claim_slots(opened[0].versions, "unsharded")))
     if not keeps:  # what the memories are for
         assert used > KEPT + 50
         return

@@ -31,7 +31,7 @@ from holdfast.errors import HoldfastError
 table = holdfast.open_table(sys.argv[1])
 writer = table.claim_writer(sys.argv[2])
 writer.put([{"k": 1, "v": "before"}])
-kind = type(table._arbiter)
+kind = type(table.core.arbiter)
 decide = kind.decide
 
 def stopped(arbiter, name, body, token, **how):

@@ -66,7 +66,7 @@ def collect(table: holdfast.Table) -> None:
 
 
 def entries(table: holdfast.Table, shard_id: str) -> list[Any]:
-    return list(WalTailer(table._store, table._arbiter, shard_id).entries())
+    return list(WalTailer(table.core, shard_id).entries())
 
 
 def memories(table: holdfast.Table) -> list[str]:
@@ -149,12 +149,12 @@ def test_a_writer_flushes_and_the_next_one_reads_few_entries(plain: holdfast.Tab
 def test_a_delete_is_repeated_without_harm(table: holdfast.Table) -> None:
     with claim(table) as writer:
         writer.put(rows(1, v="old"))
-        assert writer.delete([1], txn=("app", 0)).applied is True
+        assert writer.delete_keys([1], txn=("app", 0)).applied is True
         writer.put(rows(1, v="new"))
-        assert writer.delete([1], txn=("app", 0)).applied is False
+        assert writer.delete_keys([1], txn=("app", 0)).applied is False
         assert writer.put_nowait(rows(2), txn=("app", 1)).result().applied is True
         assert writer.put_nowait(rows(2), txn=("app", 1)).result().applied is False
-        assert writer.delete_nowait([2], txn=("app", 1)).result().applied is False
+        assert writer.delete_keys_nowait([2], txn=("app", 1)).result().applied is False
         assert writer.scan()["v"].to_pylist() == ["new", "x"]
 
 

@@ -66,7 +66,7 @@ def test_a_fresh_shard_replays_nothing_and_knows_its_next_position(table: holdfa
 def test_stats_count_what_was_done(table: holdfast.Table) -> None:
     with table.claim_writer("unsharded") as writer:
         writer.put(rows(1, 2, 3))
-        writer.delete([1])
+        writer.delete_keys([1])
         memory = writer.memtable_stats()
         assert (memory.generation, memory.rows, memory.batches, memory.frozen) == (1, 4, 2, 0)
         assert memory.size > 0
@@ -105,7 +105,7 @@ def test_entries_carry_no_number_that_somebody_else_may_take(table: holdfast.Tab
     with table.claim_writer("unsharded") as writer:
         writer.put(rows(1))
         writer.close(flush=False)
-    appender = WalAppender.claim(table._store, table._arbiter, writer.shard_id)
+    appender = WalAppender.claim(table.core, writer.shard_id)
     (entry,) = appender.replay()
     assert (entry.generation, dict(entry.tags)) == (None, {"memtable": "true"})
 
@@ -114,7 +114,7 @@ def test_entries_carry_no_number_that_somebody_else_may_take(table: holdfast.Tab
 def test_replay_keeps_to_the_generations_of_a_stock_writer(table: holdfast.Table) -> None:
     table.prepare_writers()
     shard_id = str(uuid.uuid4())
-    appender = WalAppender.claim(table._store, table._arbiter, shard_id)
+    appender = WalAppender.claim(table.core, shard_id)
     columns = base_of(table).log_schema
     for key in range(7):
         batch = pa.RecordBatch.from_pydict(
@@ -155,7 +155,7 @@ def test_what_stock_wrote_is_replayed_and_what_we_wrote_stock_replays(
     writer = table.claim_writer(shard)
     assert newest(writer.scan().to_pylist()) == {2: "x"}
     writer.put(rows(3, v="y"))
-    writer.delete([2])
+    writer.delete_keys([2])
     writer.abort()
     with lance.dataset(table.uri).mem_wal_writer(shard) as again:
         assert newest(again.lsm_scanner().to_table().to_pylist()) == {3: "y"}
@@ -177,7 +177,7 @@ def test_a_fenced_writer_gives_its_rows_back_and_stops_for_reads_too(
     assert {EventKind.CLAIMED, EventKind.FENCED} <= {event.kind for event in seen}
     for call in (
         lambda: old.put(rows(3)),
-        lambda: old.delete([1]),
+        lambda: old.delete_keys([1]),
         lambda: old.put_nowait(rows(3)),
         old.scan,
         old.flush,
@@ -372,7 +372,7 @@ def test_files_are_durable_before_they_are_published(
         writer.flush()
         (one,) = tables_of(table, writer.shard_id)
         folder = f"_mem_wal/{writer.shard_id}/{one.path}"
-        files = {info.path for info in table._store.list(folder)}
+        files = {info.path for info in table.core.store.list(folder)}
         assert files and files <= synced
 
 

@@ -189,7 +189,7 @@ def test_changes_of_a_table_on_s3(
     with table.claim_writer("unsharded") as writer:
         writer.put([row(1, 10), row(3, 3)])
         feed.run()
-        writer.delete([2])
+        writer.delete_keys([2])
         writer.flush()
         table.compact_lsm()
         writer.put([row(3, 30)])

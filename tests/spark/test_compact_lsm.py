@@ -59,7 +59,7 @@ def test_writes_by_spark_merge_what_waits_in_the_log_first(spark: Any, tmp_path:
     with table.claim_writer(new_shard()) as log:
         log.put([{"k": 1, "v": "log"}])
         assert by_spark.merge_into(changes, on="k").updated == 1
-        log.delete([9])
+        log.delete_keys([9])
         more.write.format("holdfast").mode("append").save(table.uri)
         log.put([{"k": 2, "v": "log"}])
         assert by_spark.merge_into(changes, on="k", over_log=True).updated == 1

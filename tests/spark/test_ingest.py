@@ -23,6 +23,7 @@ import holdfast.spark
 from holdfast.errors import FencedError, HoldfastError, InvalidInputError
 from holdfast.formats._sharding import bucket
 from holdfast.shard import Sharding
+from holdfast.shard._prepare import read_newest_base
 from holdfast.spark import _ingest, _ingest_rows
 from holdfast.spark._ingest import Ingest
 from holdfast.spark._ingest_frame import routing_of, shard_number
@@ -30,7 +31,7 @@ from holdfast.spark._ingest_run import Run
 from holdfast.spark._ingest_upkeep import Upkeep, interval_of, look_after
 from holdfast.spark._ingest_work import Written
 from holdfast.spark._types import spark_schema
-from holdfast.wal import Slots, append_at, collect_log
+from holdfast.wal import ShardManifests, Slots, append_at, collect_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -159,7 +160,7 @@ def test_a_batch_repeated_after_flush_merge_and_collection_is_known(
     assert ids_of(table) == want
     table.merge_log()
     for shard in table.shards():
-        collect_log(table._store, table._arbiter, shard, confirm=True)
+        collect_log(table.core, shard, confirm=True)
     assert not any(count for count, _ in left(table)), "the entries are collected"
     stream.forget_commit(1)
     stream.run()  # after its merge and collection
@@ -406,7 +407,7 @@ def test_spark_divides_rows_as_lance_does(spark: SparkSession, tmp_path: Path) -
         schema = pa.schema([(name, kind)])
         table = holdfast.create_table(tmp_path / name, schema)
         table.prepare_writers(sharding=Sharding.bucket(name, 7))
-        base = table._base()
+        base = read_newest_base(table.versions)
         rows = spark.createDataFrame([(one,) for one in some], spark_schema(schema))
         found = rows.selectExpr(f"{shard_number(base, routing_of(base, None))} AS n").collect()
         assert [row.n for row in found] == bucket(pa.array(some, kind), 7).tolist(), name
@@ -419,7 +420,7 @@ def test_upkeep_flushes_and_merges_and_the_query_goes_on(spark: SparkSession, ur
         write(frame(spark, range(10), f"b{batch}"), batch)
         look_after(write._state.runs["q"][1])
     assert rows_of(table) == dict.fromkeys(range(10), "b4")
-    assert max(len(table._log_ground().manifests(s).latest().sstables) for s in table.shards()) < 4  # type: ignore[union-attr]
+    assert max(len(ShardManifests(table.core, s).latest().sstables) for s in table.shards()) < 4  # type: ignore[union-attr]
     assert lance.dataset(uri).count_rows() == 10
     write(frame(spark, range(10, 20), "b5"), 5)
     assert len(rows_of(table)) == 20

@@ -128,8 +128,8 @@ def shard_writer(table: holdfast.Table, batch: pa.RecordBatch) -> list[int]:
         with table.claim_writer(shard, config=config) as writer:
             done: holdfast.PutResult = writer.put(rows)
             later = writer.put_nowait([{"id": 1}])
-            writer.delete([2])
-            found = writer.scan("id > 1", columns=["id"], limit=3)
+            writer.delete_keys([2])
+            found = writer.scan(["id"], "id > 1", limit=3)
             writer.flush()
     with holdfast.ShardWriter.open(table, "bucket-1") as other:
         near = other.nearest("vec", [0.5, 1.5], k=2, metric="l2")

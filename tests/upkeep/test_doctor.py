@@ -210,10 +210,10 @@ def test_a_decision_that_was_not_put_in_place(tied: holdfast.Table) -> None:
 
 def test_a_staged_decision_that_was_not_put_in_place(tied: holdfast.Table) -> None:
     record, body = decide(tied, 3, inline=False)
-    tied._store.put(str(record.staged), body)
+    tied.core.store.put(str(record.staged), body)
     finding = only(tied.uri, FindingKind.UNFINISHED)  # what it needs is not called stray
     assert finding.severity is Severity.WARNING
-    tied._store.put(version_name(3).path, body)
+    tied.core.store.put(version_name(3).path, body)
     finding = only(tied.uri, FindingKind.UNFINISHED)
     assert finding.severity is Severity.NOTE
     assert examine(tied.uri).healthy

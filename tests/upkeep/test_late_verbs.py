@@ -144,7 +144,7 @@ def test_merge_of_a_log(lake: Lake) -> None:
     table = lake.open()
     with table.claim_writer(new_shard()) as writer:
         writer.put([{"k": 1, "v": "new"}, {"k": 7, "v": "new"}])
-        writer.delete([2])
+        writer.delete_keys([2])
         writer.flush()
     expected = {**BASE, 1: "new", 7: "new"}
     del expected[2]

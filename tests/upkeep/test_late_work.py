@@ -84,10 +84,10 @@ def compact(table: holdfast.Table) -> Callable[[], object]:
 
 def plain_append(table: holdfast.Table) -> Callable[[], object]:
     """Stop between the data files and the commit of a plain append."""
-    prepared = table._appender.prepare()
+    prepared = table.writes.appender.prepare()
     parts = write_fragments(rows(7), prepared.table, mode="append")
     late = prepared.append(parts, parse_txn("late"))
-    return lambda: table._appender.append(late)
+    return lambda: table.writes.appender.append(late)
 
 
 LATE: list[Late] = [append_fragments, append_undated, overwrite, compact]

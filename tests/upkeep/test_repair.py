@@ -16,6 +16,7 @@ import pytest
 import holdfast
 from holdfast.arbiter import connect_commit_store, open_arbiter, read_pin, repin
 from holdfast.cli import main
+from holdfast.core import TableCore
 from holdfast.errors import HoldfastError, InvalidInputError, PinMismatchError
 from holdfast.formats import PIN_PATH, version_name
 from holdfast.formats._wal_names import entry_name, shard_manifest_name
@@ -181,7 +182,7 @@ def make_table(place: Place) -> str:
         writer.flush()
     (shard,) = table.shards()
     arbiter = open_arbiter(place.uri, place.options)
-    collect_log(place.store, arbiter, shard, confirm=True)
+    collect_log(TableCore(place.store, arbiter), shard, confirm=True)
     arbiter.close()
     table.close()
     return str(shard)
@@ -321,7 +322,7 @@ def test_an_object_that_its_record_still_holds(place: Place, what: str, damage: 
     shard = make_table(place)
     write_more(place)
     arbiter = open_arbiter(place.uri, place.options)
-    manifest = ShardManifests(place.store, arbiter, shard).latest()
+    manifest = ShardManifests(TableCore(place.store, arbiter), shard).latest()
     newest = arbiter.newest("versions")  # type: ignore[union-attr]
     assert manifest is not None
     assert newest is not None
@@ -329,7 +330,9 @@ def test_an_object_that_its_record_still_holds(place: Place, what: str, damage: 
         "version": version_name(newest).path,
         "old version": version_name(newest - 1).path,
         "shard manifest": shard_manifest_name(shard, manifest.version).path,
-        "log entry": entry_name(shard, max(Log(place.store, arbiter, shard).listed()) - 1).path,
+        "log entry": entry_name(
+            shard, max(Log(TableCore(place.store, arbiter), shard).listed()) - 1
+        ).path,
     }[what]
     arbiter.close()
     whole = place.store.get(path)

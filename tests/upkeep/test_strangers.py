@@ -133,7 +133,7 @@ def make(place: Place) -> holdfast.Table:
 
 def inner_folders(table: holdfast.Table) -> list[str]:
     """Return the folders of the index and of the SSTable."""
-    paths = [info.path.split("/") for info in table._store.list()]
+    paths = [info.path.split("/") for info in table.core.store.list()]
     indexes = {f"_indices/{parts[1]}/" for parts in paths if parts[0] == "_indices"}
     tables = {"/".join(parts[:3]) + "/" for parts in paths if "_gen_" in "/".join(parts[:3])}
     return [*indexes, *tables, *(f"{folder}data/" for folder in tables)]
@@ -174,7 +174,7 @@ def test_nothing_stops_by_what_others_left(place: Place) -> None:
     assert sorted(table.to_table()["id"].to_pylist()) == [1, 2, 3, 4, 5]
     stock = lance.dataset(place.uri, storage_options=place.options or None)
     assert sorted(stock.to_table()["id"].to_pylist()) == [1, 2, 3, 4, 5]
-    left = {info.path for info in table._store.list()}
+    left = {info.path for info in table.core.store.list()}
     if not place.options:
         assert not left & {f"data/{name}" for name in NAMES[:3]}
     if place.commit_store and place.options:
@@ -209,7 +209,7 @@ def test_a_damaged_pin_of_a_snapshot_ages_as_any_other(tmp_path: Path) -> None:
     place = Folder(tmp_path / "t", None)
     table = make(place)
     with table.snapshot(pinned=True):
-        (pin,) = [info.path for info in table._store.list(SNAPSHOT_PINS_FOLDER)]
+        (pin,) = [info.path for info in table.core.store.list(SNAPSHOT_PINS_FOLDER)]
         Path(place.uri, pin).write_bytes(b"{")
         table.vacuum(grace=HOUR, confirm=True)
         place.let_age()

@@ -25,7 +25,7 @@ from holdfast.errors import CorruptError, InvalidInputError, NotFoundError
 from holdfast.formats import make_record, version_name
 from holdfast.testing._mutants import mutate
 from holdfast.upkeep import GRACE, LeftoverKind, VacuumResult, vacuum
-from holdfast.upkeep._leftovers import read_ground
+from holdfast.upkeep._leftovers import read_contents
 from holdfast.upkeep._vacuum import FINDERS
 from upkeep.stock import append, ids_in, lose
 
@@ -234,10 +234,10 @@ def test_old_files_of_a_commit_that_is_under_way_stay(plain_put: holdfast.Table)
 def test_without_looking_at_young_transactions_they_would_go(plain_put: holdfast.Table) -> None:
     files = hide_commit(plain_put)
     careless = mutate(
-        "holdfast.upkeep._leftovers", ("    ground.note_commits_under_way()\n", "    pass\n")
+        "holdfast.upkeep._leftovers", ("    contents.note_commits_under_way()\n", "    pass\n")
     )
-    ground = careless.read_ground(plain_put._store, plain_put._arbiter, GRACE)
-    assert {info.path for info, _ in FINDERS[LeftoverKind.DATA](ground)} == set(files)
+    contents = careless.read_contents(plain_put.core, GRACE)
+    assert {info.path for info, _ in FINDERS[LeftoverKind.DATA](contents)} == set(files)
 
 
 @pytest.mark.mutant
@@ -246,8 +246,8 @@ def test_without_the_grace_period_a_running_job_loses_its_files(table: holdfast.
     careless = mutate(
         "holdfast.upkeep._leftovers", ("return self.age(info) > self.grace", "return True")
     )
-    ground = careless.read_ground(table._store, table._arbiter, GRACE)
-    gone = [info.path for info, _ in FINDERS[LeftoverKind.DATA](ground)]
+    contents = careless.read_contents(table.core, GRACE)
+    gone = [info.path for info, _ in FINDERS[LeftoverKind.DATA](contents)]
     assert gone == [f"data/{file.path}" for part in parts for file in part.files]
     assert found(table) == {}
 
@@ -263,8 +263,8 @@ def test_without_reading_every_version_old_ones_break(table: holdfast.Table) -> 
         "holdfast.upkeep._leftovers",
         ("sorted(fresh, reverse=True)", "[max(fresh)]"),
     )
-    ground = careless.read_ground(table._store, table._arbiter, GRACE)
-    assert len(list(FINDERS[LeftoverKind.DATA](ground))) == 2
+    contents = careless.read_contents(table.core, GRACE)
+    assert len(list(FINDERS[LeftoverKind.DATA](contents))) == 2
     assert found(table) == {}
 
 
@@ -309,7 +309,7 @@ def stage(table: holdfast.Table, version: int, token: str = TOKEN) -> str:
     body = Path(table.uri, version_name(version).path).read_bytes()
     record = make_record(version_name(version).path, body, token, after=None, inline=False)
     assert record.staged is not None
-    table._store.put(record.staged, body)
+    table.core.store.put(record.staged, body)
     age(table, 30, record.staged)
     return record.staged
 
@@ -341,15 +341,15 @@ def test_staged_bytes_judged_by_age_alone_would_go(plain_put: holdfast.Table) ->
     path = hide_newest(plain_put)
     careless = mutate(
         "holdfast.upkeep._vacuum_files",
-        ("version is not None and version <= ground.newest", "version is not None"),
+        ("version is not None and version <= contents.newest", "version is not None"),
     )
-    ground = read_ground(plain_put._store, plain_put._arbiter, GRACE)
-    assert path in {info.path for info, _ in careless.find_staged(ground)}
+    contents = read_contents(plain_put.core, GRACE)
+    assert path in {info.path for info, _ in careless.find_staged(contents)}
 
 
 def test_staged_bytes_that_a_decision_still_needs_stay(tmp_path: Path) -> None:
     made = holdfast.create_table(str(tmp_path / "t.lance"), rows().schema, commit_store="sqlite")
-    arbiter = made._arbiter
+    arbiter = made.core.arbiter
     assert isinstance(arbiter, RecordedDecisions)
     arbiter._inline_bytes = 0
     confirm = "            return self._confirm(name, record)\n"

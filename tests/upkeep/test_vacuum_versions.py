@@ -84,7 +84,7 @@ def test_old_versions_go_with_what_only_they_show(table: holdfast.Table) -> None
     assert len(kept) == 2  # what the compaction wrote, and what came since
     assert table.append(rows(4), txn=("app", 4)).applied is False
     assert table.append(rows(5), txn=("app", 5)).applied is True
-    append(table.uri, None, 6) if records_of(table._arbiter) is None else table.append(rows(6))
+    append(table.uri, None, 6) if records_of(table.core.arbiter) is None else table.append(rows(6))
     assert ids_in(table.uri) == [1, 2, 3, 4, 5, 6]
     assert doctor(table.uri).findings == ()
     assert [one.version for one in table.history()][:3] == [newest + 2, newest + 1, newest]
@@ -95,8 +95,8 @@ def test_records_of_versions_that_are_gone_go_too(table: holdfast.Table) -> None
     newest = table.status().version
     old(table)
     taken(table, what=["versions"])
-    assert VersionsBoundary(table._store).read() == newest - 1
-    records = records_of(table._arbiter)
+    assert VersionsBoundary(table.core.store).read() == newest - 1
+    records = records_of(table.core.arbiter)
     if records is None:
         return
     assert (sorted(records.found), records.boundary) == ([newest], newest - 1)
@@ -173,7 +173,7 @@ def by_stock(table: holdfast.Table) -> None:
 
 def stop_before_deciding(table: holdfast.Table, collect: Callable[[holdfast.Table], None]) -> None:
     """Let the next decision of a version wait until that version was made and collected."""
-    arbiter: Any = table._arbiter
+    arbiter: Any = table.core.arbiter
     verbs = [verb for verb in ("decide", "decide_next") if hasattr(arbiter, verb)]
     other = holdfast.open_table(table.uri)
 
@@ -217,7 +217,7 @@ def test_a_writer_that_stopped_never_wins_a_collected_name(
     table: holdfast.Table, act: Any, collect: Any
 ) -> None:
     """However short the stop was: no clock takes part."""
-    recorded = records_of(table._arbiter) is not None
+    recorded = records_of(table.core.arbiter) is not None
     if recorded and collect is by_stock:
         pytest.skip("stock's clean-up leaves the records alone: the name stays taken")
     stop_before_deciding(table, collect)

@@ -65,7 +65,7 @@ def test_tables_logs_and_spark(azurite: azure_server.Azurite) -> None:
     assert table.search("text", "505")["id"].to_pylist() == [505]
     ended = subprocess.run(
         [sys.executable, str(JOB), place.uri],
-        input=json.dumps({f"storage.{key}": value for key, value in place.options.items()}),
+        input=json.dumps([{f"storage.{key}": value for key, value in place.options.items()}]),
         capture_output=True,
         text=True,
         timeout=300,

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import Future
+from contextlib import closing
 from pathlib import Path
 
 import lance
@@ -20,6 +21,7 @@ import holdfast
 import servers
 from commits import table_worker
 from commits.table_worker import Place, rows, set_up, spawned
+from holdfast.cli import main
 from holdfast.errors import FencedError
 from holdfast.shard import ShardWriterConfig
 from holdfast.testing import FakeCloud
@@ -32,10 +34,12 @@ JOB = Path(__file__).with_name("spark_job.py")
 pytestmark = [pytest.mark.requirement("C1", "C2", "C6"), pytest.mark.timeout(600)]
 
 
-def make_place(vendor: str, cloud: FakeCloud, database: servers.Server) -> Place:
+def make_place(
+    vendor: str, cloud: FakeCloud, database: servers.Server, name: str = "events"
+) -> Place:
     cloud.enable_versioning("lake")
     return Place(
-        uri=f"{vendor}://lake/{vendor}-events",
+        uri=f"{vendor}://lake/{vendor}-{name}",
         options=cloud.storage_options(vendor),
         commit_store=set_up(database.url),
     )
@@ -61,7 +65,7 @@ def by_log(table: holdfast.Table) -> list[int]:
     table.compact_lsm()
     for key in range(520, 530):
         second.put(rows(key))
-    second.delete([510])
+    second.delete_keys([510])
     table.vacuum(confirm=True)
     second.close()
     table.compact_lsm()
@@ -94,9 +98,12 @@ def test_nothing_is_lost_on_cos(
     table.create_index("text", tasks=2)
     assert table.search("text", "505")["id"].to_pylist() == [505]
 
+    on_oss = make_place("oss", fake_cloud, postgres, name="of-spark")
+    on_oss.create().close()
     expected |= set(range(1000, 1100))
-    assert run_spark(place)["count"] == len(expected)
+    assert run_spark(place, on_oss) == [len(expected), 100]
     assert shown(place) == dict.fromkeys(expected, 1)
+    assert shown(on_oss) == dict.fromkeys(range(1000, 1100), 1)
     table.vacuum(confirm=True)
     assert shown(place) == dict.fromkeys(expected, 1)
     assert doctor(place.uri, place.options).findings == ()
@@ -119,17 +126,45 @@ def test_nothing_is_lost_on_oss(fake_cloud: FakeCloud, postgres: servers.Server)
     table.close()
 
 
-def run_spark(place: Place) -> dict[str, int]:
+def run_spark(*places: Place) -> list[int]:
+    """Append the same rows to each table, twice under one txn; return how many rows each has."""
+    options = [{f"storage.{key}": value for key, value in p.options.items()} for p in places]
     ended = subprocess.run(
-        [sys.executable, str(JOB), place.uri],
-        input=json.dumps({f"storage.{key}": value for key, value in place.options.items()}),
+        [sys.executable, str(JOB), *(place.uri for place in places)],
+        input=json.dumps(options),
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
-    return dict(json.loads(ended.stdout.splitlines()[-1]))
+    return list(json.loads(ended.stdout.splitlines()[-1])["counts"])
+
+
+@pytest.mark.parametrize("vendor", ["cos", "oss"])
+def test_by_the_command_line(
+    fake_cloud: FakeCloud,
+    postgres: servers.Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    vendor: str,
+) -> None:
+    place = make_place(vendor, fake_cloud, postgres, name="by-hand")
+    monkeypatch.setenv("COMMITS", str(place.commit_store))
+    monkeypatch.setenv("HOLDFAST_COMMIT_STORE_URL", str(place.commit_store))
+    words = [word for pair in place.options.items() for word in ("-o", "=".join(pair))]
+    columns = ["id:int64", "text:string", "--key", "id"]
+    assert main(["create", place.uri, *columns, *words]) != 0, "its condition was trusted"
+    assert main(["create", place.uri, *columns, *words, "--commit-store", "env:COMMITS"]) == 0
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps({"id": n, "text": f"row {n}"}) + "\n" for n in range(20)))
+    assert main(["ingest", place.uri, str(file), *words]) == 0
+    assert main(["index", "create", place.uri, "text", *words]) == 0
+    for verb in ("maintain", "status", "history", "doctor"):
+        assert main([verb, place.uri, *words]) == 0, verb
+    assert main(["vacuum", place.uri, *words, "--confirm"]) == 0
+    with closing(holdfast.open_table(place.uri, storage_options=place.options)) as table:
+        assert sorted(table.scan().read_all()["id"].to_pylist()) == list(range(20))
 
 
 def test_stock_loses_rows_where_holdfast_does_not(fake_cloud: FakeCloud) -> None:

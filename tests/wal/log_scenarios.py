@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from holdfast._ids import Ids
 from holdfast.arbiter import Arbiter
+from holdfast.core import TableCore
 from holdfast.errors import (
     CollectedError,
     CommitUnknownError,
@@ -212,7 +213,7 @@ class Shard:
         store, commits = SimulatedStore(state.apply), SimulatedCommitStore(state.apply)
         arbiter = self.make(store, commits, CountedIds(99))
         opened = PRODUCTION.appender.claim(
-            store, arbiter, SHARD, clock=StillClock(), ids=CountedIds(98)
+            TableCore(store, arbiter, clock=StillClock(), ids=CountedIds(98)), SHARD
         )
         flushed = [mark for table in opened.manifest.sstables for mark in marks_in(table)]
         return flushed + [mark_of(entry) for entry in opened.replay()]
@@ -293,7 +294,7 @@ class Writer:
 
     def _open(self, *, replaying: bool) -> None:
         self._appender = self._shard.code.appender.claim(
-            self._store, self._arbiter, SHARD, clock=StillClock(), ids=self._ids
+            TableCore(self._store, self._arbiter, clock=StillClock(), ids=self._ids), SHARD
         )
         while replaying:
             try:
@@ -356,7 +357,7 @@ class Writer:
     def _read_all(self) -> None:
         before = {str(told) for kind, told in self._world.acknowledged if kind == "appended"}
         base = BaseVersion(version=1, compacted={}, dataset=None)
-        source = Shards(self._store, self._arbiter, lambda: base)
+        source = Shards(TableCore(self._store, self._arbiter), lambda: base)
         manifests = self._shard.code.manifests(self._store, self._arbiter, SHARD, ids=self._ids)
         source._manifests[SHARD] = manifests
         (shard,) = take_snapshot(source).shards

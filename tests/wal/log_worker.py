@@ -23,6 +23,7 @@ from holdfast.arbiter import (
     connect_commit_store,
     pin_to_commit_store,
 )
+from holdfast.core import TableCore
 from holdfast.errors import FencedError, HoldfastError
 from holdfast.storage import ObjectStore, open_store
 from holdfast.wal import ShardManifest, SsTable, WalAppender, collect_log
@@ -67,7 +68,7 @@ def flush(appender: WalAppender, marks: list[str]) -> None:
 
 def recovered(store: ObjectStore, arbiter: Arbiter) -> tuple[WalAppender, list[str]]:
     """Open the shard and return everything it holds."""
-    appender = WalAppender.claim(store, arbiter, SHARD)
+    appender = WalAppender.claim(TableCore(store, arbiter), SHARD)
     flushed = [m for t in appender.manifest.sstables for m in t.path.split("-")[:-1]]
     return appender, flushed + marks_in(appender.replay())
 
@@ -76,14 +77,14 @@ def work(run: Run) -> None:
     """Claim, append, flush, collect, append; note each acknowledgement the moment it is given."""
     calls: list[str] = []
     store, arbiter = parts(run, calls)
-    appender = WalAppender.claim(store, arbiter, SHARD)
+    appender = WalAppender.claim(TableCore(store, arbiter), SHARD)
     memory = marks_in(appender.replay())
     for number in range(2):
         appender.append(rows(f"{run.mark}{number}"))
         _note(Path(run.acks), {"mark": f"{run.mark}{number}"})
         memory.append(f"{run.mark}{number}")
     flush(appender, memory)
-    collect_log(store, arbiter, SHARD, confirm=True)
+    collect_log(TableCore(store, arbiter), SHARD, confirm=True)
     appender.append(rows(f"{run.mark}9"))
     _note(Path(run.acks), {"mark": f"{run.mark}9"})
     if run.calls_to:
@@ -96,7 +97,7 @@ def sleeper(run: Run, told: Connection) -> None:
     Into a pipe: what was told is on its way when the process stops. A queue sends later.
     """
     store, arbiter = parts(run, [])
-    appender = WalAppender.claim(store, arbiter, SHARD)
+    appender = WalAppender.claim(TableCore(store, arbiter), SHARD)
     number = 0
     while True:
         mark = f"{run.mark}x{number:06d}"

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from holdfast.arbiter import ConditionalPut, RetryPolicy, Verdict
+from holdfast.core import TableCore
 from holdfast.errors import HoldfastError
 from holdfast.formats._entry import draft_entry, draft_fence
 from holdfast.formats._wal_names import entry_name
@@ -88,10 +89,10 @@ class World:
         )
 
     def claim(self) -> WalAppender:
-        return WalAppender.claim(self.store, self.arbiter, SHARD, clock=self.clock)
+        return WalAppender.claim(TableCore(self.store, self.arbiter, clock=self.clock), SHARD)
 
     def tailer(self) -> WalTailer:
-        return WalTailer(self.store, self.arbiter, SHARD, clock=self.clock)
+        return WalTailer(TableCore(self.store, self.arbiter, clock=self.clock), SHARD)
 
     def flush(self, appender: WalAppender) -> None:
         through = appender.next_position - 1
@@ -101,7 +102,7 @@ class World:
         )
 
     def collect(self) -> int:
-        collected = collect_log(self.store, self.arbiter, SHARD, confirm=True)
+        collected = collect_log(TableCore(self.store, self.arbiter), SHARD, confirm=True)
         return len(collected.paths)
 
     def put_entry(self, position: int, *, epoch: int, fence: bool = False) -> None:

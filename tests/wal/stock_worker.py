@@ -9,6 +9,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 
+from holdfast.core import TableCore
 from holdfast.errors import HoldfastError
 from holdfast.table import open_table
 from holdfast.wal import WalAppender, log_schema
@@ -39,12 +40,12 @@ def goes_on(until: float, has_won: bool) -> bool:
 def ours(uri: str, shard: str, first: int, seconds: float, told: Any) -> None:
     """Claim the shard again and again, append until fenced, and report what was acknowledged."""
     opened = open_table(uri)
-    store, arbiter = opened._store, opened._arbiter
+    store, arbiter = opened.core.store, opened.core.arbiter
     number, acknowledged, fencings = first, first, 0
     until = time.monotonic() + seconds
     while goes_on(until, acknowledged > first):
         try:
-            with WalAppender.claim(store, arbiter, shard) as appender:
+            with WalAppender.claim(TableCore(store, arbiter), shard) as appender:
                 for _ in range(15):
                     number += 1
                     appender.append(log_batch(uri, number))

@@ -50,7 +50,7 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
 
 
 def objects(table: Table) -> set[str]:
-    return {info.path for info in table._store.list("_mem_wal")}
+    return {info.path for info in table.core.store.list("_mem_wal")}
 
 
 def ids_in(table: Table) -> list[int]:
@@ -89,10 +89,10 @@ def test_what_is_not_there_is_said(table: Table, cli: Cli) -> None:
 @pytest.mark.parametrize("damage", ["missing", "damaged"])
 def test_a_hole_is_closed_and_what_is_lost_is_said(table: Table, cli: Cli, damage: str) -> None:
     path = entry_name(SHARD, 3).path
-    bytes_there = table._store.get(path)
-    table._store.delete([path])
+    bytes_there = table.core.store.get(path)
+    table.core.store.delete([path])
     if damage == "damaged":
-        table._store.put(path, bytes_there[:-3])
+        table.core.store.put(path, bytes_there[:-3])
     code = main(["wal", "ls", table.uri, SHARD])
     before = objects(table)
     if code == Exit.OK:  # a commit store still had the few bytes of the missing entry
@@ -105,7 +105,7 @@ def test_a_hole_is_closed_and_what_is_lost_is_said(table: Table, cli: Cli, damag
     (wound,) = done["wounds"]
     assert (wound["position"], wound["damage"]) == (3, damage)
     if damage == "damaged":
-        assert table._store.get(wound["quarantine"]) == bytes_there[:-3]
+        assert table.core.store.get(wound["quarantine"]) == bytes_there[:-3]
     assert ids_in(table) == [0, 2, 3]
     appender = table.claim_appender(SHARD)
     assert [e.position for e in appender.replay()] == [2, 4, 5]
@@ -118,7 +118,7 @@ def test_without_repair_the_shard_stays_shut(tmp_path: Path) -> None:
     with made.claim_appender(SHARD) as appender:
         for number in range(3):
             appender.append(pa.record_batch({"id": [number]}))
-    made._store.delete([entry_name(SHARD, 2).path])
+    made.core.store.delete([entry_name(SHARD, 2).path])
     for _ in range(2):
         with pytest.raises(WalGapError):
             made.claim_appender(SHARD)

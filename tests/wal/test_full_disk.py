@@ -20,6 +20,7 @@ from holdfast.arbiter import (
     connect_commit_store,
     create_arbiter,
 )
+from holdfast.core import TableCore
 from holdfast.errors import HoldfastError, PermissionDeniedError, PoisonedError, UnavailableError
 from holdfast.formats._wal_names import position_of
 from holdfast.storage import LocalStore, ObjectStore
@@ -82,7 +83,7 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(
     ):
         ballast, acknowledged, refused = Ballast(folder), list[int](), list[int]()
         for free in range(12):
-            appender = WalAppender.claim(store, arbiter, SHARD)
+            appender = WalAppender.claim(TableCore(store, arbiter), SHARD)
             assert is_whole(found(appender.replay()), acknowledged, refused, commit_store)
             ballast.leave(free)
             try:
@@ -93,11 +94,11 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(
             else:
                 acknowledged.append(free)
             with contextlib.suppress(HoldfastError):  # nor does a claim on a full disk harm
-                WalAppender.claim(store, arbiter, SHARD)
+                WalAppender.claim(TableCore(store, arbiter), SHARD)
             assert not list((folder / "t/_holdfast/temporary").glob("*"))
             check_files(store, arbiter)
             ballast.remove()
-            log = found(WalTailer(store, arbiter, SHARD).entries())
+            log = found(WalTailer(TableCore(store, arbiter), SHARD).entries())
             assert is_whole(log, acknowledged, refused, commit_store)
         print(f"{limit}: refused with {refused} free, done with {acknowledged}")
         # The file of a commit store may have room of its own for the first of them.
@@ -142,7 +143,7 @@ def check_refused(appender: WalAppender, given: pa.RecordBatch, error: HoldfastE
 
 def check_files(store: ObjectStore, arbiter: Arbiter) -> None:
     """Every file in the log's folder is a whole entry."""
-    tailer = WalTailer(store, arbiter, SHARD)
+    tailer = WalTailer(TableCore(store, arbiter), SHARD)
     for info in store.list(f"_mem_wal/{SHARD}/wal"):
         position = position_of(info.path)
         assert position is not None, info.path
@@ -162,16 +163,16 @@ def test_a_read_only_folder_is_refused_and_read(tmp_path: Path, commit_store: st
         mounted(tmp_path / "fixed", "size=8m") as folder,
         deciding(folder / "t", elsewhere) as (store, arbiter),
     ):
-        appender = WalAppender.claim(store, arbiter, SHARD)
+        appender = WalAppender.claim(TableCore(store, arbiter), SHARD)
         appender.append(rows(1))
         remount(folder, "ro")
         with pytest.raises(PermissionDeniedError if elsewhere is None else PoisonedError):
             appender.append(rows(2))
         check_files(store, arbiter)
         with pytest.raises(HoldfastError):
-            WalAppender.claim(store, arbiter, SHARD)
+            WalAppender.claim(TableCore(store, arbiter), SHARD)
         remount(folder, "rw")
-        again = WalAppender.claim(store, arbiter, SHARD)
+        again = WalAppender.claim(TableCore(store, arbiter), SHARD)
         again.append(rows(3))
-        log = found(WalTailer(store, arbiter, SHARD).entries())
+        log = found(WalTailer(TableCore(store, arbiter), SHARD).entries())
         assert is_whole(log, [1, 3], [2], commit_store)

@@ -18,7 +18,8 @@ from pyarrow import ipc
 
 from holdfast.errors import FencedError
 from holdfast.formats._wal_names import entry_name
-from holdfast.table import Table, adopt_table
+from holdfast.lifecycle import adopt_table
+from holdfast.table import Table
 from holdfast.wal import WalAppender, WalTailer
 from wal.stock_worker import SCHEMA, log_batch, ours, stock, table
 
@@ -39,12 +40,12 @@ def opened(uri: str) -> Table:
 
 def claim(uri: str) -> WalAppender:
     its = opened(uri)
-    return WalAppender.claim(its._store, its._arbiter, SHARD)
+    return WalAppender.claim(its.core, SHARD)
 
 
 def tailer(uri: str) -> WalTailer:
     its = opened(uri)
-    return WalTailer(its._store, its._arbiter, SHARD)
+    return WalTailer(its.core, SHARD)
 
 
 def stock_rows(uri: str) -> dict[int, str]:
@@ -105,7 +106,7 @@ def test_stock_entries_in_any_codec_are_read(uri: str, codec: str | None) -> Non
     with ipc.new_stream(sink, rows.schema, options=options) as writer:
         writer.write_batch(rows)
     claim(uri).close()
-    opened(uri)._store.put(entry_name(SHARD, 2).path, sink.getvalue().to_pybytes())
+    opened(uri).core.store.put(entry_name(SHARD, 2).path, sink.getvalue().to_pybytes())
     assert [entry.rows for entry in claim(uri).replay()] == [2]
 
 
@@ -197,7 +198,7 @@ def test_a_fight_of_two_of_ours_and_two_of_stock(tmp_path: Path) -> None:
     for worker in workers:
         worker.join(60)
     its = opened(uri)
-    appender = WalAppender.claim(its._store, its._arbiter, shard)
+    appender = WalAppender.claim(its.core, shard)
     flushed = list(appender.manifest.sstables)
     found = [n for e in appender.replay() for b in e.batches for n in b["id"].to_pylist()]
     print(f"{len(acknowledged)} acknowledged, fenced {fencings}, {len(flushed)} generations")

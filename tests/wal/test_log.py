@@ -18,6 +18,7 @@ from holdfast.arbiter import (
     RecordedDecisions,
     create_arbiter,
 )
+from holdfast.core import TableCore
 from holdfast.errors import (
     CollectedError,
     CorruptError,
@@ -79,7 +80,7 @@ def test_what_an_append_costs_with_a_commit_store(tmp_path: Path, rows: int, req
 
     store.put(PIN_PATH, encode_pin(made.pin))
     arbiter = RecordedDecisions(store, Counted(), made.pin)  # type: ignore[arg-type]
-    appender = WalAppender.claim(store, arbiter, SHARD)
+    appender = WalAppender.claim(TableCore(store, arbiter), SHARD)
     appender.append(batch(0))
     store.requests.clear()
     asked.clear()
@@ -294,7 +295,7 @@ def test_a_broken_chain_stops_replay(world: World) -> None:
 
 @pytest.mark.requirement("W10")
 def test_a_log_that_starts_at_0_is_read(world: World) -> None:
-    manifests = ShardManifests(world.store, world.arbiter, SHARD)
+    manifests = ShardManifests(TableCore(world.store, world.arbiter), SHARD)
     manifests.claim()
     world.put_entry(0, epoch=1)
     appender = world.claim()
@@ -317,7 +318,7 @@ def test_the_next_position_is_behind_the_flushed_cursor(world: World) -> None:
 
 def test_a_same_epoch_update_is_applied_again(world: World) -> None:
     appender = world.claim()
-    other = ShardManifests(world.store, world.arbiter, SHARD)
+    other = ShardManifests(TableCore(world.store, world.arbiter), SHARD)
     table = SsTable(generation=1, path="aaaaaaaa_gen_1")
     other.update(1, lambda m: replace(m, sstables=(table,)))
     done = appender.manifests.update(1, lambda m: replace(m, replay_after=1))
@@ -376,13 +377,13 @@ def test_a_fence_stays_whatever_clocks_say(world: World, step: int) -> None:
     appender = world.claim()
     appender.append(batch(2))
     world.flush(appender)
-    planned = collect_log(world.store, world.arbiter, SHARD)
+    planned = collect_log(TableCore(world.store, world.arbiter), SHARD)
     assert (planned.entries, planned.fences_kept) == (2, 2)
     assert world.collect() == 2
     world.clock.time += step
     world.collect()
     world.clock.time += step
-    again = collect_log(world.store, world.arbiter, SHARD, confirm=True)
+    again = collect_log(TableCore(world.store, world.arbiter), SHARD, confirm=True)
     assert (again.entries, again.fences_kept) == (0, 2)
     with pytest.raises(FencedError) as caught:
         sleeper.append(batch(3))
@@ -397,7 +398,7 @@ def test_a_manifest_below_the_boundary_is_not_a_claim(world: World) -> None:
     world.claim()
     third = world.claim()
     world.clock.time += RETENTION.total_seconds() + 1
-    assert collect_log(world.store, world.arbiter, SHARD, confirm=True).manifests == 2
+    assert collect_log(TableCore(world.store, world.arbiter), SHARD, confirm=True).manifests == 2
     with pytest.raises(FencedError) as caught:  # version 2 is free again, and yet not ours
         first.manifests.update(1, lambda m: replace(m, replay_after=1))
     assert caught.value.stored_epoch == third.epoch
@@ -413,11 +414,11 @@ def test_no_version_goes_before_an_older_one(world: World) -> None:
     for _ in range(4):
         world.claim()
     world.clock.time += RETENTION.total_seconds() + 1
-    planned = collect_log(world.store, world.arbiter, SHARD)
+    planned = collect_log(TableCore(world.store, world.arbiter), SHARD)
     assert planned.manifests == 3
     oldest = shard_manifest_name(SHARD, 1).path
     kept = tuple(path for path in planned.paths if path != oldest)
-    carry_out(world.store, world.arbiter, replace(planned, paths=kept))
+    carry_out(TableCore(world.store, world.arbiter), replace(planned, paths=kept))
     assert len(world.store.list(shard_manifest_folder(SHARD))) == 4
 
 
@@ -437,7 +438,7 @@ def test_what_is_small_is_a_fence_and_is_not_read(world: World) -> None:
     appender.append(batch(1))
     world.flush(appender)
     world.store.requests.clear()
-    planned = collect_log(world.store, world.arbiter, SHARD)
+    planned = collect_log(TableCore(world.store, world.arbiter), SHARD)
     assert (planned.entries, planned.fences_kept) == (1, 20)
     assert world.store.requests.count("get") <= 4  # two versions of the manifest, and the entry
 
@@ -463,7 +464,7 @@ def test_a_file_in_the_place_of_the_log_is_an_error(tmp_path: Path) -> None:
     uri = tmp_path / "t"
     arbiter: Arbiter = create_arbiter(uri)
     store = open_store(uri)
-    appender = WalAppender.claim(store, arbiter, SHARD)
+    appender = WalAppender.claim(TableCore(store, arbiter), SHARD)
     folder = uri / "_mem_wal" / SHARD / "wal"
     before = sorted(folder.iterdir())
     moved = folder.rename(tmp_path / "aside")
@@ -481,5 +482,5 @@ def test_a_thousand_hostile_shard_ids_are_refused(world: World) -> None:
     for _ in range(1000):
         name = "".join(chance.choices(signs, k=chance.randint(0, 40)))
         with pytest.raises(InvalidInputError):
-            WalAppender.claim(world.store, world.arbiter, name)
+            WalAppender.claim(TableCore(world.store, world.arbiter), name)
     assert not world.store._objects

@@ -25,6 +25,7 @@ from holdfast.arbiter import (
     Verdict,
     connect_commit_store,
 )
+from holdfast.core import TableCore
 from holdfast.errors import (
     CommitUnknownError,
     ConflictError,
@@ -141,7 +142,7 @@ def test_a_sleeper_is_fenced_across_flush_and_collection(place: Callable[[str], 
             appender, found = recovered(store, arbiter)
             appender.append(rows("b0"))
             flush(appender, [*found, "b0"])
-            collect_log(store, arbiter, SHARD, confirm=True)
+            collect_log(TableCore(store, arbiter), SHARD, confirm=True)
             appender.append(rows("b1"))
         finally:
             os.kill(process.pid, signal.SIGCONT)
@@ -211,7 +212,7 @@ def history(server: FaultyS3, name: str, chance: random.Random) -> None:
     def claimed() -> WalAppender:
         while True:
             try:
-                return WalAppender.claim(store, arbiter, SHARD, clock=clock)
+                return WalAppender.claim(TableCore(store, arbiter, clock=clock), SHARD)
             except STOPS:
                 continue
 

@@ -11,6 +11,7 @@ import pytest
 from pyarrow import ipc
 
 from holdfast.arbiter import ConditionalPut, Verdict
+from holdfast.core import TableCore
 from holdfast.errors import CorruptError, WalGapError
 from holdfast.formats._entry import decode_entry, draft_entry, draft_fence
 from holdfast.formats._wal_names import entry_name
@@ -113,10 +114,10 @@ def long_log(module: Any = log_module) -> tuple[CountingStore, Any]:
     """Return a log of 600 entries at positions 2 to 601, read as if from far away."""
     store = CountingStore()
     arbiter = ConditionalPut(store, Verdict.ENFORCED)
-    with WalAppender.claim(store, arbiter, SHARD) as appender:
+    with WalAppender.claim(TableCore(store, arbiter), SHARD) as appender:
         for number in range(2, 602):
             appender.append(batch(number))
-    log = module.Log(store, arbiter, SHARD)
+    log = module.Log(TableCore(store, arbiter), SHARD)
     log._remote = True
     return store, log
 
@@ -196,7 +197,7 @@ def test_what_a_claim_costs(world: World) -> None:
 
 
 def test_a_known_manifest_costs_two_reads(world: World) -> None:
-    manifests = ShardManifests(world.store, world.arbiter, SHARD)
+    manifests = ShardManifests(TableCore(world.store, world.arbiter), SHARD)
     world.claim()
     assert manifests.latest() is not None
     world.store.requests.clear()
@@ -214,13 +215,13 @@ def test_a_known_manifest_costs_two_reads(world: World) -> None:
 
 @pytest.mark.requirement("L12", "P2")
 def test_who_slept_longer_than_manifests_live_lists_them_again(world: World) -> None:
-    manifests = ShardManifests(world.store, world.arbiter, SHARD)
+    manifests = ShardManifests(TableCore(world.store, world.arbiter), SHARD)
     world.claim()
     manifests.latest()
     world.claim()
     world.clock.time += RETENTION.total_seconds() + 1
     world.claim()
-    found = collect_log(world.store, world.arbiter, SHARD, confirm=True)
+    found = collect_log(TableCore(world.store, world.arbiter), SHARD, confirm=True)
     assert found.manifests == 2  # the one that is known, and the one after it
     latest = manifests.latest()
     assert latest is not None

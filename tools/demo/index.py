@@ -70,12 +70,12 @@ def resume(table: holdfast.Table, build_id: str, *, planned: bool) -> IndexResul
 
 def take_what_is_listed(self: Finalizer, build_id: str) -> Plan:
     """Return a plan of the tasks that have finished by now, as if that were all."""
-    record, ground = self.record(build_id), self._ground
-    bodies = [ground.read(task_name(build_id, task)) for task in range(len(record.tasks))]
+    record, files = self.record(build_id), self._files
+    bodies = [files.read(task_name(build_id, task)) for task in range(len(record.tasks))]
     listed = [decode_task(body) for body in bodies if body is not None]
     shown = replace(record, tasks=tuple(one.fragments for one in listed))
     tasks = [replace(one, task=number) for number, one in enumerate(listed)]
-    return replace(make_plan(shown, tasks, ground.ids.token()), fragments=record.fragments)
+    return replace(make_plan(shown, tasks, files.core.ids.token()), fragments=record.fragments)
 
 
 def kill_a_build(folder: Path, uri: str) -> str:

@@ -57,8 +57,8 @@ MakeArbiter = Callable[[ObjectStore, CommitStore, Pin], RecordedDecisions]
 
 
 def move_commit_store(
-    url: str | Path,
-    options: Mapping[str, str] | None = None,
+    uri: str | Path,
+    storage_options: Mapping[str, str] | None = None,
     *,
     to: str,
     commit_store: str | None = None,
@@ -70,8 +70,8 @@ def move_commit_store(
     once.
 
     Args:
-        url: where the table is.
-        options: storage options.
+        uri: where the table is.
+        storage_options: storage options.
         to: the URL of the other commit store, which is set up already; `sqlite` for a file
             inside a local table.
         commit_store: another address of the one that it leaves, with credentials, say.
@@ -82,7 +82,7 @@ def move_commit_store(
         PinMismatchError: another move was begun and not finished, or these files are a copy.
         UnavailableError, PermissionDeniedError: a store did not do its part; call again.
     """
-    store = open_store(url, options)
+    store = open_store(uri, storage_options)
     pin = read_pin(store)
     if pin is None:
         raise NotFoundError("no Holdfast table is here", location=store.location)
@@ -90,14 +90,14 @@ def move_commit_store(
         raise InvalidInputError(
             "this table decides by its object store: release it, and adopt it with a commit store"
         )
-    target = connect_store(to, url, store, create=True)
+    target = connect_store(to, uri, store, create=True)
     # An embedded file is pinned by its role, not its path: it moves with the table.
     pinned_url = EMBEDDED if to == EMBEDDED else target.url
     try:
         if target.identity() == pin.store_id:  # moved before, or tied to it from the beginning
             _open_again(store, target, pin, RecordedDecisions, {})
             return pin
-        old = connect_pinned(pin, url, store, commit_store)
+        old = connect_pinned(pin, uri, store, commit_store)
         try:
             check_identity(pin, old)
             return move_between(store, old, target, pin, pinned_url)

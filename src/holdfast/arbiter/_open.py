@@ -53,18 +53,18 @@ EMBEDDED = "sqlite"
 
 
 def create_arbiter(
-    url: str | Path,
-    options: Mapping[str, str] | None = None,
+    uri: str | Path,
+    storage_options: Mapping[str, str] | None = None,
     *,
     commit_store: str | None = None,
 ) -> ConditionalPut | RecordedDecisions:
-    """Tie the table at `url` to a way of deciding, for good, and return its arbiter.
+    """Tie the table at `uri` to a way of deciding, for good, and return its arbiter.
 
     Safe to repeat: a table that is tied the same way already is simply opened.
 
     Args:
-        url: where the table is, or will be.
-        options: storage options.
+        uri: where the table is, or will be.
+        storage_options: storage options.
         commit_store: a commit store's URL; `sqlite` for a file inside a local table; None
             for the object store's own put-if-absent, which is probed first.
 
@@ -74,14 +74,14 @@ def create_arbiter(
         NotFoundError: the commit store is not set up.
         InvalidInputError: an unknown scheme or option.
     """
-    store = open_store(url, options)
+    store = open_store(uri, storage_options)
     ids = RandomIds()
     if commit_store is None:
-        arbiter = _by_condition(url, options, store, None)
+        arbiter = _by_condition(uri, storage_options, store, None)
         arbiter.require_verdict()
         arbiter.pin = pin_to_condition(store, arbiter, ids)
         return arbiter
-    connected = connect_store(commit_store, url, store, create=True)
+    connected = connect_store(commit_store, uri, store, create=True)
     # An embedded file is pinned by its role, not its path: it moves with the table.
     pinned_url = EMBEDDED if commit_store == EMBEDDED else connected.url
     pin = pin_to_commit_store(store, connected, ids, pinned_url)
@@ -89,12 +89,12 @@ def create_arbiter(
 
 
 def open_arbiter(
-    url: str | Path,
-    options: Mapping[str, str] | None = None,
+    uri: str | Path,
+    storage_options: Mapping[str, str] | None = None,
     *,
     commit_store: str | None = None,
 ) -> ConditionalPut | RecordedDecisions:
-    """Return the arbiter that the table at `url` is tied to. Writes nothing, probes nothing.
+    """Return the arbiter that the table at `uri` is tied to. Writes nothing, probes nothing.
 
     `commit_store` may give another address of the pinned commit store, with credentials,
     say; without it `HOLDFAST_COMMIT_STORE_URL` may; else the pinned one is used.
@@ -103,15 +103,15 @@ def open_arbiter(
         NotFoundError: the table is not tied to one, or its commit store is not set up.
         PinMismatchError: the table was copied or moved, or the commit store is another one.
     """
-    store = open_store(url, options)
+    store = open_store(uri, storage_options)
     pin = read_pin(store)
     if pin is None:
         raise NotFoundError(
             "no Holdfast table is here: create or adopt one first", location=store.location
         )
     if pin.arbiter is ArbiterKind.CONDITIONAL_PUT:
-        return _by_condition(url, options, store, pin)
-    connected = connect_pinned(pin, url, store, commit_store)
+        return _by_condition(uri, storage_options, store, pin)
+    connected = connect_pinned(pin, uri, store, commit_store)
     check_identity(pin, connected)
     check_address(store, connected, pin)
     return RecordedDecisions(store, connected, pin)
@@ -121,16 +121,18 @@ def connect_pinned(
     pin: Pin, url: str | Path, store: ObjectStore, commit_store: str | None = None
 ) -> CommitStore:
     """Return the commit store that a pin names, by the address that is given or pinned."""
-    return connect_store(commit_store or _address(pin), url, store)
+    return connect_store(commit_store or pinned_address(pin), url, store)
 
 
 def _by_condition(
-    url: str | Path, options: Mapping[str, str] | None, store: ObjectStore, pin: Pin | None
+    uri: str | Path, storage_options: Mapping[str, str] | None, store: ObjectStore, pin: Pin | None
 ) -> ConditionalPut:
-    return ConditionalPut(store, lambda: _verdict(url, options, store), pin=pin)
+    return ConditionalPut(store, lambda: _verdict(uri, storage_options, store), pin=pin)
 
 
-def _verdict(url: str | Path, options: Mapping[str, str] | None, store: ObjectStore) -> Verdict:
+def _verdict(
+    uri: str | Path, storage_options: Mapping[str, str] | None, store: ObjectStore
+) -> Verdict:
     """Return whether a store may decide; asked before the first decision, never by readers."""
     if isinstance(store, SupportsDistrust):
         raise UnsafeStoreError(
@@ -138,7 +140,7 @@ def _verdict(url: str | Path, options: Mapping[str, str] | None, store: ObjectSt
             "(commit_store=...)",
             location=store.location,
         )
-    return verdict_of(url, options)
+    return verdict_of(uri, storage_options)
 
 
 def remember_store(commit_store: str | None) -> None:
@@ -159,7 +161,7 @@ def remember_store(commit_store: str | None) -> None:
 _remembered: dict[str, str] = {}  # by the URL without credentials
 
 
-def _address(pin: Pin) -> str:
+def pinned_address(pin: Pin) -> str:
     """Return where the pinned commit store is reached; an embedded one is where it is."""
     pinned = str(pin.store_url)
     if pinned == EMBEDDED:

@@ -42,7 +42,7 @@ from holdfast.arbiter._decision import (
     Won,
     check_token,
 )
-from holdfast.arbiter._parallel import Together, together
+from holdfast.arbiter._parallel import Together, choose_together
 from holdfast.arbiter._place import refuse_replaced
 from holdfast.arbiter._shedding import shed_bodies
 from holdfast.arbiter._stale import is_stale_copy
@@ -127,7 +127,7 @@ class RecordedDecisions(Handle):
         inline_bytes: int = INLINE_BYTES,
         most_unfinished: int = MOST_UNFINISHED,
         patience: int = _PATIENCE,
-        together: Together = together,
+        together: Together | None = None,
     ) -> None:
         self.pin = pin
         self.refuses_old_names = True  # by the boundary of a series
@@ -139,7 +139,7 @@ class RecordedDecisions(Handle):
         self._inline_bytes = inline_bytes
         self._most_unfinished = most_unfinished
         self._patience = patience
-        self._together = together
+        self._together = together or choose_together(store)
         self._lock = threading.Lock()  # guards _finished and _decided
         self._finished: dict[str, _Finished] = {}
         self._decided: dict[str, tuple[int, Record]] = {}  # the newest known of each series

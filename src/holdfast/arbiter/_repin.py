@@ -33,8 +33,8 @@ Repin = Literal["alias", "moved", "copied"]
 
 
 def repin(
-    url: str | Path,
-    options: Mapping[str, str] | None = None,
+    uri: str | Path,
+    storage_options: Mapping[str, str] | None = None,
     *,
     how: Repin,
     commit_store: str | None = None,
@@ -51,8 +51,8 @@ def repin(
         StaleHandleError: the table's id was retired: it can only be a copy.
         UnavailableError, PermissionDeniedError: a store did not do its part; call again.
     """
-    store = open_store(url, options)
-    pin, connected = _connect(store, url, commit_store)
+    store = open_store(uri, storage_options)
+    pin, connected = _connect(store, uri, commit_store)
     if how == "copied":
         pin = replace(pin, location=store.location, table_id=RandomIds().token())
         accept_everything(store, RecordedDecisions(store, connected, pin))
@@ -67,8 +67,8 @@ def repin(
 
 
 def check_repin(
-    url: str | Path,
-    options: Mapping[str, str] | None = None,
+    uri: str | Path,
+    storage_options: Mapping[str, str] | None = None,
     *,
     commit_store: str | None = None,
 ) -> None:
@@ -77,7 +77,7 @@ def check_repin(
     Raises:
         HoldfastError: as for `repin`.
     """
-    _, connected = _connect(open_store(url, options), url, commit_store)
+    _, connected = _connect(open_store(uri, storage_options), uri, commit_store)
     connected.close()
 
 

@@ -5,9 +5,10 @@ there so that anybody can make the copy at the name. Copies are made in order (s
 `RecordedDecisions`), so below a number that was acknowledged every copy is there. The newest 16
 keep their bodies all the same: with them a copy that a stale handle overwrote is put back.
 
-Every eighth decision of a series replaces the older ones by their records without a body. One of up
-to 1 KiB stays: it is as small as its record, and a durable write to be rid of it costs more. Best
-effort: what a dead process left is found by the next two rounds, and by `vacuum`.
+Every eighth decision of a series replaces the older ones by their records without a body. A record
+of up to 1 KiB stays as it is: without its body it would be half of that, and a durable write to be
+rid of it costs more. Best effort: what a dead process left is found by the next two rounds, and by
+`vacuum`.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ def shed_bodies(commit_store: CommitStore, series: str, number: int) -> None:
     lowest = max(0, highest - _ROUNDS * EVERY)
     with suppress(HoldfastError):
         for entry in commit_store.scan(series, after=lowest - 1, limit=highest - lowest):
+            if entry.number >= highest or len(entry.value) <= SMALL_BYTES:
+                continue
             record = decode_record(entry.value)
-            large = record.state is RecordState.INLINE and record.size > SMALL_BYTES
-            if entry.number < highest and large:
+            if record.state is RecordState.INLINE:
                 smaller = encode_record(record.finished())
                 commit_store.compare_and_set(Key(series, entry.number), entry.value, smaller)

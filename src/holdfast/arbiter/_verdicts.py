@@ -27,8 +27,8 @@ MAX_AGE = timedelta(hours=24)
 
 
 def verdict_of(
-    url: str | Path,
-    options: Mapping[str, str] | None = None,
+    uri: str | Path,
+    storage_options: Mapping[str, str] | None = None,
     *,
     max_age: timedelta = MAX_AGE,
     clock: Clock | None = None,
@@ -39,31 +39,36 @@ def verdict_of(
         PermissionDeniedError, NotFoundError: the store cannot be written to at all.
     """
     clock = clock or SystemClock()
-    file = _file(url, options)
+    file = _file(uri, storage_options)
     if _is_fresh(file, max_age, clock):
         return Verdict.ENFORCED
-    return remember(url, options, probe(url, options, clock=clock), clock=clock).verdict
+    return remember(
+        uri, storage_options, probe(uri, storage_options, clock=clock), clock=clock
+    ).verdict
 
 
 def probe(
-    url: str | Path,
-    options: Mapping[str, str] | None = None,
+    uri: str | Path,
+    storage_options: Mapping[str, str] | None = None,
     *,
     clock: Clock | None = None,
 ) -> ProbeReport:
-    """Probe the store at a URL with independent clients."""
-    return probe_clients(lambda: open_store(url, options), clock=clock)
+    """Probe the store at a URL with independent clients; a bad verdict ends a remembered one."""
+    report = probe_clients(lambda: open_store(uri, storage_options), clock=clock)
+    if report.verdict is not Verdict.ENFORCED:
+        forget(uri, storage_options)
+    return report
 
 
 def remember(
-    url: str | Path,
-    options: Mapping[str, str] | None,
+    uri: str | Path,
+    storage_options: Mapping[str, str] | None,
     report: ProbeReport,
     *,
     clock: Clock | None = None,
 ) -> ProbeReport:
     """Keep a verdict of `enforced` and drop any other; return the report. Never raises."""
-    file = _file(url, options)
+    file = _file(uri, storage_options)
     with contextlib.suppress(OSError):
         if report.verdict is not Verdict.ENFORCED:
             file.unlink(missing_ok=True)
@@ -75,10 +80,10 @@ def remember(
     return report
 
 
-def forget(url: str | Path, options: Mapping[str, str] | None = None) -> None:
+def forget(uri: str | Path, storage_options: Mapping[str, str] | None = None) -> None:
     """Drop what is remembered of a store, so that it is probed again."""
     with contextlib.suppress(OSError):
-        _file(url, options).unlink(missing_ok=True)
+        _file(uri, storage_options).unlink(missing_ok=True)
 
 
 def _is_fresh(file: Path, max_age: timedelta, clock: Clock) -> bool:
@@ -89,11 +94,11 @@ def _is_fresh(file: Path, max_age: timedelta, clock: Clock) -> bool:
     return 0 <= age <= max_age.total_seconds()
 
 
-def _file(url: str | Path, options: Mapping[str, str] | None) -> Path:
+def _file(uri: str | Path, storage_options: Mapping[str, str] | None) -> Path:
     """Return the file for one store as one client sees it: backend, bucket, endpoint, identity."""
-    store = open_store(url, options)
-    who = client_identity(backend_of(url), StorageOptions(options))
-    parts = [backend_of(url), _place(store), store.endpoint, who]
+    store = open_store(uri, storage_options)
+    who = client_identity(backend_of(uri), StorageOptions(storage_options))
+    parts = [backend_of(uri), _place(store), store.endpoint, who]
     name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
     return _cache() / "holdfast" / "verdicts" / f"{name}.json"
 

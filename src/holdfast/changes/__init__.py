@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from holdfast._lazy import load_names
 
 if TYPE_CHECKING:
+    from holdfast.changes._changes import Changes, find_cursor, read_changes, read_lag, record_now
     from holdfast.changes._cursor import ChangeCursor, Followed
     from holdfast.changes._history import History
     from holdfast.changes._plan import Limits, Plan, Target, plan_changes
@@ -12,12 +13,10 @@ if TYPE_CHECKING:
     from holdfast.changes._rows import BESIDE, change_schema, columns_of
     from holdfast.changes._start import Lag, Since, find_end, find_lag, find_start, lag_behind
     from holdfast.changes._steps import Compared, Inserted, Logged, Step
-    from holdfast.changes._verbs import Changes, ChangeVerbs
 
 __all__ = [
     "BESIDE",
     "ChangeCursor",
-    "ChangeVerbs",
     "Changes",
     "Compared",
     "Followed",
@@ -33,16 +32,21 @@ __all__ = [
     "Target",
     "change_schema",
     "columns_of",
+    "find_cursor",
     "find_end",
     "find_lag",
     "find_start",
     "lag_behind",
     "plan_changes",
+    "read_changes",
+    "read_lag",
+    "record_now",
 ]
 
 __getattr__ = load_names(
     __name__,
     {
+        "_changes": "Changes find_cursor read_changes read_lag record_now",
         "_cursor": "ChangeCursor Followed",
         "_history": "History",
         "_plan": "Limits Plan Target plan_changes",
@@ -50,6 +54,5 @@ __getattr__ = load_names(
         "_rows": "BESIDE change_schema columns_of",
         "_start": "Lag Since find_end find_lag find_start lag_behind",
         "_steps": "Compared Inserted Logged Step",
-        "_verbs": "ChangeVerbs Changes",
     },
 )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from holdfast.arbiter import Arbiter, read_pin
+from holdfast.arbiter import read_pin
 from holdfast.changes._cursor import ChangeCursor
 from holdfast.commits import Versions, check_log_id, list_versions, transaction_of
 from holdfast.errors import CollectedError, InvalidInputError, NotFoundError, WalGapError
@@ -23,8 +23,7 @@ from holdfast.formats import (
     read_log_entry,
     version_name,
 )
-from holdfast.storage import ObjectStore
-from holdfast.wal import Log, ShardManifests, find_covered, list_shards
+from holdfast.wal import Log, ShardManifests, find_covered
 
 _WAY_OUT = (
     "begin again with a snapshot (`since=None`; in Spark, a new checkpointLocation), and keep "
@@ -75,15 +74,14 @@ class History:
 
     def __init__(self, versions: Versions) -> None:
         self._versions = versions
-        self._store: ObjectStore = versions.store
-        self._arbiter: Arbiter = versions.arbiter
+        self._core = versions.core
         self._looks: dict[int, VersionLook] = {0: _NOTHING}
         self._manifests: dict[str, ShardManifests] = {}
         self._covered: dict[tuple[str, int], int] = {}
 
     def table_id(self) -> str:
         """Return the id of the table that is there now; it may be made anew under a reader."""
-        pin = read_pin(self._store)
+        pin = read_pin(self._core.store)
         return "" if pin is None else pin.table_id
 
     def check(self, cursor: ChangeCursor) -> None:
@@ -109,7 +107,7 @@ class History:
         """
         manifest = self._versions.newest_manifest()
         if manifest is None:
-            raise NotFoundError("the table has no version", location=self._store.location)
+            raise NotFoundError("the table has no version", location=self._core.store.location)
         return Head(manifest).version
 
     def version_at(self, moment: datetime) -> int:
@@ -118,7 +116,7 @@ class History:
         Raises:
             CollectedError: the versions of that time are gone.
         """
-        listed = sorted(list_versions(self._store), reverse=True)
+        listed = sorted(list_versions(self._core.store), reverse=True)
         for version in listed:
             if self.look(version).time <= moment:
                 return version
@@ -143,13 +141,13 @@ class History:
             del self._looks[version]
 
     def _read(self, version: int) -> VersionLook:
-        body = self._arbiter.read(version_name(version))
+        body = self._core.arbiter.read(version_name(version))
         if body is None:
             raise collected("a version", version=version)
         head, facts = Head(body), VersionFacts(body)
         entry = read_log_entry(body) if head.has_indexes else None
         check_log_id(head.config, entry, version=version)
-        transaction = transaction_of(self._store, facts)
+        transaction = transaction_of(self._core.store, facts)
         return VersionLook(
             version=version,
             time=facts.time,
@@ -161,7 +159,7 @@ class History:
 
     def shards(self) -> list[str]:
         """Return the shards there are."""
-        return [one for one in list_shards(self._store) if self._of(one).latest() is not None]
+        return [one for one in self._core.shard_ids() if self._of(one).latest() is not None]
 
     def covered(self, shard_id: str, generation: int) -> int:
         """Return the last position of a shard's log that a generation covers.
@@ -261,11 +259,11 @@ class History:
 
     def _of(self, shard_id: str) -> ShardManifests:
         if shard_id not in self._manifests:
-            self._manifests[shard_id] = ShardManifests(self._store, self._arbiter, shard_id)
+            self._manifests[shard_id] = ShardManifests(self._core, shard_id)
         return self._manifests[shard_id]
 
     def _log(self, shard_id: str) -> Log:
-        return Log(self._store, self._arbiter, shard_id)
+        return Log(self._core, shard_id)
 
 
 def _last_present(log: Log, known: int) -> int:

@@ -18,6 +18,7 @@ from holdfast.changes._history import collected
 from holdfast.changes._log_rows import distinct_keys, find_changes, find_old
 from holdfast.changes._rows import TIME, change_rows, fit_rows
 from holdfast.changes._steps import Compared, Inserted, Logged, Step
+from holdfast.core import TableCore
 from holdfast.errors import NotFoundError, WalGapError
 from holdfast.formats import TOMBSTONE, Entry, Name, SnapshotRecord, arrow_field, entry_name
 from holdfast.read import Columns, View, open_view, reading
@@ -183,7 +184,7 @@ class StepReader:
         position = step.after
         try:
             plain: Any = _Plain(self._store)  # Any: of an arbiter, a log needs only this
-            log = Log(self._store, plain, step.shard_id)
+            log = Log(TableCore(self._store, plain), step.shard_id)
             for entry in log.entries(step.after, step.through):
                 chain.check(entry)
                 position = entry.position

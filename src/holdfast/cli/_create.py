@@ -13,7 +13,7 @@ from holdfast.cli._output import Exit, print_result
 from holdfast.cli._roots import find_tables
 from holdfast.cli._table import add_commit_store
 from holdfast.errors import InvalidInputError
-from holdfast.table import create_table
+from holdfast.lifecycle import create_table
 
 _SIMPLE: dict[str, pa.DataType] = {
     **{f"int{bits}": getattr(pa, f"int{bits}")() for bits in (8, 16, 32, 64)},

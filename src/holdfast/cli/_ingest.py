@@ -21,7 +21,7 @@ from holdfast.cli._sources import Counted
 from holdfast.cli._table import add_commit_store
 from holdfast.errors import FencedError, InvalidInputError, NotFoundError
 from holdfast.formats import check_values
-from holdfast.shard import Shard, ShardWriter, ShardWriterConfig
+from holdfast.shard import Shard, ShardWriter, ShardWriterConfig, read_newest_base
 from holdfast.txn import AppTxn, parse_txn
 
 _FORMATS = {
@@ -180,7 +180,7 @@ class Writers:
         self._router: holdfast.Router | None = None
         self.opened: dict[str, ShardWriter] = {}
         self.repeated = 0  # rows that were there before
-        details = table._base().details  # noqa: SLF001 - the table's own words for its sharding
+        details = read_newest_base(table.versions).details
         if shard is None and details is not None and details.sharding_specs:
             self._router = table.router()
         elif shard is None:

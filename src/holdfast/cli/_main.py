@@ -45,6 +45,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "adopt": ("_table", "tie an existing Lance table to an arbiter"),
     "release": ("_table", "give a plain Lance table back"),
     "pin": ("_pin", "show what a table is tied to; let it be opened under a new address"),
+    "copy": (
+        "_copy",
+        "copy a table to another bucket, endpoint or store, tie it there, and check it",
+    ),
     "store": ("_store", "commit stores: set one up, check one, change a table's"),
     "probe": ("_probe", "find out whether a store enforces put-if-absent"),
     "serve": ("_serve", "let Lance clients commit, and anything send rows, over HTTP"),

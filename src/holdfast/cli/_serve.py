@@ -152,7 +152,7 @@ def settings_of(arguments: argparse.Namespace) -> ServerSettings:
         raise InvalidInputError("a log writer says where it is: --log-writer --advertise URL")
     tokens = None if arguments.token_file is None else Tokens.read(arguments.token_file)
     return ServerSettings(
-        root=arguments.root,
+        root=_absolute(arguments.root),
         storage_options=storage_options(arguments.option),
         commit_store=arguments.commit_store,
         host=host,
@@ -205,3 +205,8 @@ def _make_token(arguments: argparse.Namespace) -> Exit:
     text = f"token (shown once): {token}\nline for the token file: {line}"
     print_result({"token": token, "line": line}, text, as_json=arguments.json)
     return Exit.OK
+
+
+def _absolute(root: str) -> str:
+    """Return a folder's full path: pages and answers name it to people in other folders."""
+    return root if "://" in root else str(Path(root).absolute())

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
 from holdfast.cli._table import add_commit_store
-from holdfast.cli._wal import add_shard, opened, shard_id_of
+from holdfast.cli._wal import add_shard, open_core, shard_id_of
 from holdfast.errors import NotFoundError
 from holdfast.formats import ShardManifest
-from holdfast.wal import ShardManifests, WalTailer, list_shards
+from holdfast.wal import ShardManifests, WalTailer
 
 if TYPE_CHECKING:
     from holdfast.upkeep import RepairShardResult
@@ -52,10 +52,10 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run_ls(arguments: argparse.Namespace) -> Exit:
     """List the shards."""
-    store, arbiter = opened(arguments)
+    core = open_core(arguments)
     found = []
-    for shard_id in list_shards(store):
-        manifest = ShardManifests(store, arbiter, shard_id).latest()
+    for shard_id in core.shard_ids():
+        manifest = ShardManifests(core, shard_id).latest()
         if manifest is not None:
             found.append(manifest)
     shown = {"shards": [_manifest(manifest) for manifest in found]}
@@ -66,12 +66,12 @@ def run_ls(arguments: argparse.Namespace) -> Exit:
 
 def run_stats(arguments: argparse.Namespace) -> Exit:
     """Show how much of each shard is flushed, and how much only its log has."""
-    store, arbiter = opened(arguments)
+    core = open_core(arguments)
     found = []
-    for shard_id in list_shards(store):
-        manifest = ShardManifests(store, arbiter, shard_id).latest()
+    for shard_id in core.shard_ids():
+        manifest = ShardManifests(core, shard_id).latest()
         if manifest is not None:
-            found.append(_stats(manifest, WalTailer(store, arbiter, shard_id)))
+            found.append(_stats(manifest, WalTailer(core, shard_id)))
     text = "\n".join(
         f"{one['shard']}  epoch {one['writer_epoch']}  next position {one['next_position']}  "
         f"log {one['log_rows']} rows in {one['log_entries']} entries, {one['log_bytes']} bytes  "
@@ -104,9 +104,9 @@ def _stats(manifest: ShardManifest, tailer: WalTailer) -> dict[str, object]:
 
 def run_show(arguments: argparse.Namespace) -> Exit:
     """Show one shard."""
-    store, arbiter = opened(arguments)
-    shard_id = shard_id_of(arguments, store)
-    manifest = ShardManifests(store, arbiter, shard_id).latest()
+    core = open_core(arguments)
+    shard_id = shard_id_of(arguments, core)
+    manifest = ShardManifests(core, shard_id).latest()
     if manifest is None:
         raise NotFoundError("there is no such shard", shard_id=shard_id)
     tables = [

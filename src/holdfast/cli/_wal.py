@@ -7,14 +7,15 @@ import re
 from dataclasses import asdict
 from datetime import timedelta
 
-from holdfast.arbiter import Arbiter, for_reading, open_arbiter
+from holdfast.arbiter import open_arbiter
 from holdfast.cli._arguments import add_json, add_table, storage_options
 from holdfast.cli._output import Exit, print_result
 from holdfast.cli._table import add_commit_store
+from holdfast.core import TableCore
 from holdfast.errors import NotFoundError
 from holdfast.formats import Entry, check_shard_id, shard_id_of_bucket, shard_id_unsharded
-from holdfast.storage import ObjectStore, open_store
-from holdfast.wal import Repair, WalTailer, list_shards, repair_log
+from holdfast.storage import open_store
+from holdfast.wal import Repair, WalTailer, repair_log
 
 
 def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -38,14 +39,15 @@ def add_shard(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def opened(arguments: argparse.Namespace, *, writes: bool = False) -> tuple[ObjectStore, Arbiter]:
-    """Return the store and the arbiter of a table; one that only reads is the default."""
+def open_core(arguments: argparse.Namespace, *, writes: bool = False) -> TableCore:
+    """Return a table's stores; with an arbiter that only reads by default."""
     options = storage_options(arguments.option)
     arbiter = open_arbiter(arguments.uri, options, commit_store=arguments.commit_store)
-    return open_store(arguments.uri, options), arbiter if writes else for_reading(arbiter)
+    core = TableCore(open_store(arguments.uri, options), arbiter, arguments.uri, options)
+    return core if writes else core.for_reading()
 
 
-def shard_id_of(arguments: argparse.Namespace, store: ObjectStore) -> str:
+def shard_id_of(arguments: argparse.Namespace, core: TableCore) -> str:
     """Return the id of the shard that is meant: by its id, `unsharded` or `bucket-3`.
 
     Raises:
@@ -59,7 +61,7 @@ def shard_id_of(arguments: argparse.Namespace, store: ObjectStore) -> str:
         shard_id = shard_id_of_bucket(int(match[1]))
     else:
         shard_id = check_shard_id(word)
-    if shard_id not in list_shards(store):
+    if shard_id not in core.shard_ids():
         raise NotFoundError(
             "there is no such shard; `holdfast shard ls` lists them", shard=word, shard_id=shard_id
         )
@@ -67,8 +69,8 @@ def shard_id_of(arguments: argparse.Namespace, store: ObjectStore) -> str:
 
 
 def _tailer(arguments: argparse.Namespace) -> WalTailer:
-    store, arbiter = opened(arguments)
-    return WalTailer(store, arbiter, shard_id_of(arguments, store))
+    core = open_core(arguments)
+    return WalTailer(core, shard_id_of(arguments, core))
 
 
 def _add_ls(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -176,9 +178,9 @@ def run_tail(arguments: argparse.Namespace) -> Exit:
 
 def run_repair(arguments: argparse.Namespace) -> Exit:
     """Plan or do a repair."""
-    store, arbiter = opened(arguments, writes=arguments.confirm)
-    shard_id = shard_id_of(arguments, store)
-    done = repair_log(store, arbiter, shard_id, confirm=arguments.confirm)
+    core = open_core(arguments, writes=arguments.confirm)
+    shard_id = shard_id_of(arguments, core)
+    done = repair_log(core, shard_id, confirm=arguments.confirm)
     print_result(asdict(done), _repair_text(done), as_json=arguments.json)
     return Exit.UNFIT if done.wounds and not done.confirmed else Exit.OK
 

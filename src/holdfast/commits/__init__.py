@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         read_any,
         refuse_fractions,
     )
+    from holdfast.commits._dataset import open_dataset
     from holdfast.commits._drop import drop_table
     from holdfast.commits._folders import Folders
     from holdfast.commits._group import GroupCommit, Ticket
@@ -55,7 +56,9 @@ if TYPE_CHECKING:
     from holdfast.commits._namespace import Namespace
     from holdfast.commits._opening import created, opened
     from holdfast.commits._operation import AlreadyAppliedError, Committed, LongLived, Operation
-    from holdfast.commits._versions import Edit, Versions, address_of
+    from holdfast.commits._results import CommitResult
+    from holdfast.commits._versions import Edit, Versions
+    from holdfast.commits._writes import Writes, require_rows
 
 __all__ = [
     "KEPT_AT_LEAST",
@@ -65,6 +68,7 @@ __all__ = [
     "Append",
     "Appender",
     "ArrowStream",
+    "CommitResult",
     "Committed",
     "Committer",
     "Data",
@@ -83,7 +87,7 @@ __all__ = [
     "VersionInfo",
     "Versions",
     "VersionsBoundary",
-    "address_of",
+    "Writes",
     "as_reader",
     "changes_rows",
     "check_log_id",
@@ -102,6 +106,7 @@ __all__ = [
     "list_versions",
     "lost_log",
     "meaning_of",
+    "open_dataset",
     "opened",
     "read_any",
     "read_history",
@@ -111,6 +116,7 @@ __all__ = [
     "refuse_fractions",
     "register_keeper",
     "reporting",
+    "require_rows",
     "require_versions",
     "transaction_of",
     "translated",
@@ -125,6 +131,7 @@ __getattr__ = load_names(
         "_columns": "columns_of",
         "_committer": "Committer LanceOperation",
         "_data": "ArrowStream Data as_reader checked differences read_any refuse_fractions",
+        "_dataset": "open_dataset",
         "_drop": "drop_table",
         "_folders": "Folders",
         "_group": "GroupCommit Ticket",
@@ -141,6 +148,8 @@ __getattr__ = load_names(
         "_namespace": "Namespace",
         "_opening": "created opened",
         "_operation": "AlreadyAppliedError Committed LongLived Operation",
-        "_versions": "Edit Versions address_of",
+        "_results": "CommitResult",
+        "_versions": "Edit Versions",
+        "_writes": "Writes require_rows",
     },
 )

@@ -152,13 +152,12 @@ Tickets = Sequence[Ticket[Waiting, Committed]]
 class Appender:
     """Commits appends to one table."""
 
-    def __init__(self, versions: Versions, options: Mapping[str, str]) -> None:
+    def __init__(self, versions: Versions) -> None:
         self._versions = versions
-        self._options = options
-        self._queue = Queue(versions.store)
+        self._queue = Queue(versions.core.store)
         self._group: GroupCommit[Waiting, Committed] = GroupCommit(self._commit)
         self._direct = Direct(versions)
-        self._local = isinstance(versions.store, SupportsLocalFiles)
+        self._local = isinstance(versions.core.store, SupportsLocalFiles)
         self._ready: _Ready | None = None
 
     def prepare(self, *, exact: bool = False) -> Prepared:
@@ -188,7 +187,7 @@ class Appender:
         Raises:
             HoldfastError: as for `Table.dataset`.
         """
-        hook = Lent(self._versions, self._options)
+        hook = Lent(self._versions)
         client: Any = hook  # Any: Lance wants a namespace and gets one by its methods
         with hook.settled():
             return Handle(opened(client), hook)
@@ -260,7 +259,7 @@ class Appender:
         def when_durable(manifest: bytes) -> bytes:
             durable()
             if undated:
-                check_not_due(self._versions.store, read_mark(read_config(manifest)), undated)
+                check_not_due(self._versions.core.store, read_mark(read_config(manifest)), undated)
             return manifest
 
         appends = [one.append for one in waiting]
@@ -276,7 +275,6 @@ class Appender:
             self._queue.wait(line)
             operation = Operation(
                 self._versions,
-                self._options,
                 txns,
                 synced=True,
                 edit=when_durable,
@@ -348,7 +346,7 @@ class Appender:
             return None
         newest = max(handles, key=lambda handle: int(handle.table.version))
         try:
-            self._versions.store.head(version_name(newest.table.version + 1).path)
+            self._versions.core.store.head(version_name(newest.table.version + 1).path)
         except NotFoundError:
             newest.hook.operation = operation
             return newest.table

@@ -6,7 +6,6 @@ it is based on, its maker hears of a conflict: only he can build it anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import lance
@@ -34,10 +33,9 @@ _TRIES = 3
 class Committer:
     """Commits operations to one table."""
 
-    def __init__(self, versions: Versions, options: Mapping[str, str]) -> None:
+    def __init__(self, versions: Versions) -> None:
         self._versions = versions
-        self._options = options
-        self._queue = Queue(versions.store)
+        self._queue = Queue(versions.core.store)
 
     def commit(
         self,
@@ -84,7 +82,7 @@ class Committer:
         Raises:
             HoldfastError: as for `commit`.
         """
-        live = LongLived(self._versions, self._options)
+        live = LongLived(self._versions)
         client: Any = live
         with live.settled():
             newest = int(opened(client).version)
@@ -105,9 +103,7 @@ class Committer:
         txns = [] if txn is None else [txn]
         if isinstance(operation, lance.LanceOperation.Restore) and txn is not None:
             edit = self._not_below(txn, edit)
-        hook = Operation(
-            self._versions, self._options, txns, edit=edit, begun_on=begun_on, after=after
-        )
+        hook = Operation(self._versions, txns, edit=edit, begun_on=begun_on, after=after)
         client: Any = hook  # Any: Lance wants a namespace and gets one by its methods
         with self._queue.line() as line, hook.settled():
             self._queue.wait(line)
@@ -126,7 +122,7 @@ class Committer:
 
     def _find(self, txn: Txn | None) -> int | None:
         """Return the newest version if it holds the transaction."""
-        hook = LongLived(self._versions, self._options)
+        hook = LongLived(self._versions)
         client: Any = hook
         with hook.settled():
             table = opened(client)
@@ -138,7 +134,7 @@ class Committer:
 
         def check(manifest: bytes) -> bytes:
             below = Head(manifest).version - 1
-            body = self._versions.arbiter.read(version_name(below))
+            body = self._versions.core.arbiter.read(version_name(below))
             if body is not None and self._versions.ledger.holds(read_config(body), txn):
                 raise AlreadyAppliedError("in the table already", txns=[txn], version=below)
             return manifest if edit is None else edit(manifest)

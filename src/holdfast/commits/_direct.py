@@ -72,7 +72,7 @@ class Direct:
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
         self._last: Base | None = None  # a version that is or was the newest
-        self._remembers = not isinstance(versions.store, SupportsLocalFiles)
+        self._remembers = not isinstance(versions.core.store, SupportsLocalFiles)
 
     def hint(self) -> Base | None:
         """Return a version that is good enough to write rows for, as `newest`; it may be older.
@@ -130,7 +130,7 @@ class Direct:
         Raises:
             HoldfastError: the store gave no answer, or refused.
         """
-        self._versions.store.put(transaction.path, transaction.body)
+        self._versions.core.store.put(transaction.path, transaction.body)
 
     def commit(
         self,
@@ -239,7 +239,7 @@ class Direct:
         One that is remembered will do where an old name is refused. Put-if-absent would give it
         away, so there the versions are listed.
         """
-        if self._remembers and self._versions.arbiter.refuses_old_names:
+        if self._remembers and self._versions.core.arbiter.refuses_old_names:
             known = self._known()
             if known is not None:
                 return _plain(known), False
@@ -249,7 +249,7 @@ class Direct:
         """Tell Lance's own writers about where to look for the newest version; best effort."""
         if version % _HINT_EVERY == 0:
             with suppress(HoldfastError):
-                self._versions.store.put(HINT_PATH, hint_of(version))
+                self._versions.core.store.put(HINT_PATH, hint_of(version))
 
 
 def _plain(base: Base | None) -> Base | None:

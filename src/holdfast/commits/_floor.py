@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.arbiter import Arbiter
+from holdfast.core import TableCore
 from holdfast.errors import CorruptError, NotFoundError, StaleWorkError
 from holdfast.formats import (
     VACUUM_FOLDER,
@@ -63,9 +64,7 @@ def carried_mark(config: Mapping[str, str], above: VacuumMark) -> VacuumMark:
     return max(read_mark(config), above, key=lambda one: one.number)
 
 
-def mark_above(
-    store: ObjectStore, arbiter: Arbiter, config: Mapping[str, str], version: int
-) -> VacuumMark:
+def mark_above(core: TableCore, config: Mapping[str, str], version: int) -> VacuumMark:
     """Return the mark that holds above a version, also if a stock writer took it back.
 
     Costs nothing upon a version that Holdfast made, and one listing upon another one.
@@ -77,11 +76,11 @@ def mark_above(
     mark = read_mark(config)
     if not version or is_made_here(config, version):
         return mark
-    highest = max((number_of_list(info.path) for info in store.list(VACUUM_FOLDER)), default=0)
+    highest = max((number_of_list(info.path) for info in core.store.list(VACUUM_FOLDER)), default=0)
     if highest <= mark.number:
         return mark
     for below in range(version - 1, max(0, version - 1 - _MOST_READ), -1):
-        body = arbiter.read(version_name(below))
+        body = core.arbiter.read(version_name(below))
         if body is None:
             break
         found = Head(body).config

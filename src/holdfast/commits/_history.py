@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from holdfast.arbiter import Arbiter, SupportsSeries
+from holdfast.core import TableCore
 from holdfast.errors import CorruptError, InvalidInputError, NotFoundError
 from holdfast.formats import (
     STAGED_FOLDER,
@@ -125,9 +126,7 @@ class Records:
         return version > self.boundary and version not in self.found
 
 
-def read_history(
-    store: ObjectStore, arbiter: Arbiter, limit: int | None = None
-) -> list[VersionInfo]:
+def read_history(core: TableCore, limit: int | None = None) -> list[VersionInfo]:
     """Return the versions of a table, newest first.
 
     Raises:
@@ -137,9 +136,10 @@ def read_history(
     """
     if limit is not None and limit < 1:
         raise InvalidInputError("a limit is at least 1", limit=limit)
+    store = core.store
     listed = list_versions(store)
     wanted = sorted(listed, reverse=True)[:limit]
-    records = records_of(arbiter, after=min(wanted, default=0) - 1)
+    records = records_of(core.arbiter, after=min(wanted, default=0) - 1)
     found = {} if records is None else records.found
     numbers = sorted({*listed, *found}, reverse=True)
     # One more than asked for: a version is told from its predecessor.
@@ -155,26 +155,27 @@ def read_history(
     return list(_with_txns(seen))[:limit]
 
 
-def read_status(uri: str, store: ObjectStore, arbiter: Arbiter) -> TableStatus:
+def read_status(core: TableCore) -> TableStatus:
     """Return how a table is doing; changes nothing.
 
     Raises:
         NotFoundError: the table has no version.
         CorruptError: a manifest or a record cannot be read.
     """
+    store = core.store
     listed = list_versions(store)
     newest = max(listed, default=None)
-    records = records_of(arbiter, after=max(-1, (newest or 0) - STATUS_WINDOW))
+    records = records_of(core.arbiter, after=max(-1, (newest or 0) - STATUS_WINDOW))
     current = newest if records is None else records.newest
     record = None if records is None or current is None else records.found.get(current)
     body = None if current is None else read_version(store, current, record)
     if current is None or body is None:
-        raise NotFoundError("the table has no version yet", uri=uri)
+        raise NotFoundError("the table has no version yet", uri=core.location)
     facts = VersionFacts(body)
     staged = store.list(STAGED_FOLDER)
-    pin = arbiter.pin
+    pin = core.arbiter.pin
     return TableStatus(
-        uri=uri,
+        uri=core.location,
         version=current,
         rows=facts.rows,
         fragments=facts.fragments,

@@ -144,7 +144,7 @@ def keep_log(
         return manifest
     if head.has_key and (after is None or after):
         facts = VersionFacts(manifest)
-        transaction = transaction_of(versions.store, facts)
+        transaction = transaction_of(versions.core.store, facts)
         operation = "Unknown" if transaction is None else transaction.operation
         if changes_rows(operation):
             check_log_id(head.config, entry, version=head.version - 1)
@@ -182,14 +182,14 @@ def check_merged(versions: Versions, entry: LogEntry, after: After | None) -> No
 
 
 def _merged_below(versions: Versions, head: Head) -> dict[str, int] | None:
-    below = versions.arbiter.read(version_name(head.version - 1))
+    below = versions.core.arbiter.read(version_name(head.version - 1))
     entry = None if below is None else read_log_entry(below)
     return None if entry is None else entry.merged
 
 
 def _carry_log(versions: Versions, manifest: bytes, head: Head, log_id: str) -> bytes:
     """Put the log's entry of the version below into one that replaces all its rows."""
-    below = versions.arbiter.read(version_name(head.version - 1))
+    below = versions.core.arbiter.read(version_name(head.version - 1))
     if below is None:
         return manifest
     before = Head(below)

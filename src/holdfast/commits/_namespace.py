@@ -40,6 +40,7 @@ from holdfast.commits._folders import Folders
 from holdfast.commits._namespace_errors import for_lance, raising_for_lance
 from holdfast.commits._operation import Stationary
 from holdfast.commits._versions import Versions
+from holdfast.core import TableCore
 from holdfast.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -293,6 +294,8 @@ class Namespace(LanceNamespace):
             versions = self._versions(self._location(fields))
             if isinstance(request, Mapping):
                 return versions.newest()
+            if _asks_for_newest(fields):
+                return _answer(request, models.ListTableVersionsResponse, versions.newest_listed())
             numbers = sorted(versions.numbers(), reverse=bool(fields.get("descending")))
             page, token = _page([str(number) for number in numbers], fields)
             found = [versions.describe(int(number))["version"] for number in page]
@@ -330,12 +333,12 @@ class Namespace(LanceNamespace):
         resolved = {key: resolve(key, value) for key, value in self._options.items()}
         if isinstance(request, Mapping):
             return {
-                "location": versions.location,
+                "location": versions.core.location,
                 "storage_options": resolved or None,
                 "managed_versioning": True,
             }
         return model.model_construct(
-            location=versions.location,
+            location=versions.core.location,
             storage_options=Stationary({**resolved, **_NO_OPTION}),
             managed_versioning=True,
         )
@@ -350,7 +353,7 @@ class Namespace(LanceNamespace):
             )
         with self._lock:
             known = self._tables.get((os.getpid(), location))
-        if known is not None and known.arbiter.pin == pin:
+        if known is not None and known.core.arbiter.pin == pin:
             return known
         return self._keep(location, open_arbiter(location, self._options))
 
@@ -360,9 +363,8 @@ class Namespace(LanceNamespace):
         return known or self._keep(location, open_arbiter(location, self._options))
 
     def _keep(self, location: str, arbiter: Arbiter) -> Versions:
-        resolved = {key: resolve(key, value) for key, value in self._options.items()}
         store = open_store(location, self._options)
-        versions = Versions(store, arbiter, location, options=resolved)
+        versions = Versions(TableCore(store, arbiter, location, self._options))
         with self._lock:
             self._tables[os.getpid(), location] = versions
         return versions
@@ -388,6 +390,12 @@ def _fields(request: Request) -> Mapping[str, Any]:
 
 def _answer(request: Request, model: type[_M], fields: Mapping[str, Any]) -> Answer:
     return fields if isinstance(request, Mapping) else model(**fields)
+
+
+def _asks_for_newest(fields: Mapping[str, Any]) -> bool:
+    """Tell whether a listing is asked for its first name only: nobody needs to see the others."""
+    first = fields.get("limit") == 1 and not fields.get("page_token")
+    return first and bool(fields.get("descending"))
 
 
 def _page(names: list[str], fields: Mapping[str, Any]) -> tuple[list[str], str | None]:

@@ -86,7 +86,6 @@ class LongLived:
 
     Args:
         versions: the versions of the table.
-        options: storage options with their values.
         after: how far the table's log was merged for its commits; None: nothing may wait
             there, see `holdfast.commits._log_rules`.
         begun_on: the version that was read before files were written, if a commit's transaction
@@ -96,24 +95,30 @@ class LongLived:
     def __init__(
         self,
         versions: Versions,
-        options: Mapping[str, str],
         after: After | None = None,
         begun_on: int | None = None,
     ) -> None:
         self._after = after
         self._begun_on = begun_on
         self._versions = versions
-        self._options = Stationary(options)
+        self._options = Stationary(versions.core.resolved)
         self._trouble: HoldfastError | None = None  # why Lance was told nothing of a version
         self._refused: dict[int, HoldfastError] = {}  # the last error of each version's commit
 
     def namespace_id(self) -> str:
         """Return what tells this table from others."""
-        return f"holdfast({self._versions.location})"
+        return f"holdfast({self._versions.core.location})"
 
-    def describe_table(self, _request: object) -> TableAnswer:
-        """Say where the table is."""
-        return TableAnswer(location=self._versions.location, storage_options=self._options)
+    def describe_table(self, request: object) -> TableAnswer | dict[str, object]:
+        """Say where the table is.
+
+        Lance asks with a dict, for the storage options of a table on Google Cloud Storage, and
+        wants an answer that is JSON.
+        """
+        if isinstance(request, Mapping):
+            options = {key: str(value) for key, value in self._options.items()}
+            return {"location": self._versions.core.location, "storage_options": options}
+        return TableAnswer(location=self._versions.core.location, storage_options=self._options)
 
     declare_table = describe_table
 
@@ -166,7 +171,7 @@ class LongLived:
             raise
         except Exception as error:
             if self._trouble is None:
-                raise meaning_of(error, self._versions.location) from error
+                raise meaning_of(error, self._versions.core.location) from error
             raise self._trouble from error
 
     @contextmanager
@@ -184,7 +189,6 @@ class Operation(LongLived):
 
     Args:
         versions: the versions of the table.
-        options: storage options with their values.
         txns: the transactions it applies.
         synced: the data files it adds are durable once `edit` returned, which adds none.
         creates: it makes version 1 or none.
@@ -199,7 +203,6 @@ class Operation(LongLived):
     def __init__(
         self,
         versions: Versions,
-        options: Mapping[str, str],
         txns: Sequence[Txn] = (),
         *,
         synced: bool = False,
@@ -210,7 +213,7 @@ class Operation(LongLived):
         begun_on: int | None = None,
         after: After | None = None,
     ) -> None:
-        super().__init__(versions, options, after, begun_on)
+        super().__init__(versions, after, begun_on)
         self._files = files
         self._txns = txns
         self._synced = synced

@@ -16,10 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter import (
     MOST_UNFINISHED,
-    Arbiter,
     Decision,
     EndsTurn,
     Lost,
@@ -44,6 +42,7 @@ from holdfast.commits._newest import (
     find_newest_object,
     find_overtaking,
 )
+from holdfast.core import TableCore
 from holdfast.errors import (
     AlreadyExistsError,
     CollectedError,
@@ -82,9 +81,7 @@ from holdfast.formats import (
 )
 from holdfast.storage import (
     NotDurableError,
-    ObjectStore,
     SupportsFileIds,
-    SupportsLanceAddress,
     SupportsLocalFiles,
     SupportsSync,
     sync_file,
@@ -111,21 +108,13 @@ class Versions:
 
     def __init__(
         self,
-        store: ObjectStore,
-        arbiter: Arbiter,
-        location: str | Path,
-        ids: Ids | None = None,
+        core: TableCore,
         *,
-        options: Mapping[str, str] | None = None,
         keeper: LogKeeper | None = None,
     ) -> None:
-        self.store = store
-        self.arbiter = arbiter
-        self.location = address_of(location, store)
-        self.options = dict(options or {})  # pylance's storage options, with their values
+        self.core = core
         self.keeper = keeper  # looks after the table's shards; the registered one by default
-        self._ids = ids or RandomIds()
-        self.ledger = Ledger(store, self._ids)
+        self.ledger = Ledger(core.store, core.ids)
         self.made: bytes | None = None  # the newest manifest that Lance made here
         self._known = 0  # the newest version that was recorded when somebody looked
         self._unsure: set[str] = set()  # tokens of ours that may be at names of old versions
@@ -168,22 +157,22 @@ class Versions:
         version, staged = int(fields["version"]), str(fields["manifest_path"])
         self._check_kind(fields, version)
         folder, _, file = staged.rpartition("/")
-        name, token = version_name(version), self._ids.token()
+        name, token = version_name(version), self.core.ids.token()
         ours = f"{posixpath.dirname(name.path)}/{file}"
         if not is_staged_manifest(ours):  # a version's own name: it would be removed below
             raise InvalidInputError(
                 "a commit names the manifest that was staged for it", manifest_path=staged[-120:]
             )
-        manifest = self.store.get(ours)
-        if creates and version > 1 and _begins(manifest):
+        manifest = self.core.store.get(ours)
+        head = Head(manifest)
+        if creates and version > 1 and _begins(head):
             # A table that appears while Lance creates one would be overwritten, as version 2.
             raise AlreadyExistsError("somebody else created the table", version=version)
-        head = Head(manifest)
-        below = config_below(self.arbiter, head) if head.replaces_config else head.config
+        below = config_below(self.core.arbiter, head) if head.replaces_config else head.config
         entries = carried_ledger(head.config, below) if head.changes_config else {}
         config = below if head.changes_config else head.config
         self._refuse_applied(config, txns, version)
-        check_rebased(self.store, manifest, head)
+        check_rebased(self.core.store, manifest, head)
         mark = carried_mark(head.config, self._mark_above(below, version - 1))
         check_floor(mark, _oldest(head.read_version, begun_on))
         if read_mark(head.config).number < mark.number:
@@ -217,12 +206,12 @@ class Versions:
         marked = self._mark_columns(head, edited) if head.adds_columns else edited
         if marked is not edited:
             head = Head(marked)
-        kept = keep_log(self, marked, head, after, self._ids.token())
+        kept = keep_log(self, marked, head, after, self.core.ids.token())
         return kept, head if kept is marked else Head(kept)
 
     def _mark_columns(self, head: Head, manifest: bytes) -> bytes:
         """Return the manifest with its version in the columns that it adds."""
-        below = self.arbiter.read(version_name(head.version - 1))
+        below = self.core.arbiter.read(version_name(head.version - 1))
         return manifest if below is None else head.with_new_columns(Head(below))
 
     def append(
@@ -260,7 +249,7 @@ class Versions:
         except StaleWorkError:
             if dated:
                 raise
-            check_not_due(self.store, vacuumed, transaction.files)
+            check_not_due(self.core.store, vacuumed, transaction.files)
         entry = base.log_entry
         if entry is not None and base.has_key:
             check_log_id(base.config, entry, version=base.version)
@@ -268,7 +257,7 @@ class Versions:
         entries = self._record(base.config, txns, version)
         with _noticing_lost_files():
             durable()
-        token = self._ids.token()
+        token = self.core.ids.token()
         mark = decision_mark(base.config, token, version, self._table_id)
         if vacuumed != read_mark(base.config):
             mark.update(vacuumed.entry)
@@ -280,8 +269,8 @@ class Versions:
 
     def take_turn(self) -> EndsTurn | None:
         """Stand in line after a lost decision; None where nobody does."""
-        if isinstance(self.arbiter, SupportsTurns):
-            return self.arbiter.take_turn(VERSIONS_SERIES)
+        if isinstance(self.core.arbiter, SupportsTurns):
+            return self.core.arbiter.take_turn(VERSIONS_SERIES)
         return None
 
     def peek_newest(self) -> bytes | None:
@@ -289,16 +278,16 @@ class Versions:
 
         Nothing may be acknowledged because of it: it may not be at its name yet.
         """
-        if not isinstance(self.arbiter, SupportsTurns):
+        if not isinstance(self.core.arbiter, SupportsTurns):
             return None
         try:
-            return self.arbiter.peek_newest(VERSIONS_SERIES)
+            return self.core.arbiter.peek_newest(VERSIONS_SERIES)
         except (UnavailableError, PermissionDeniedError):
             return None
 
     def _mark_above(self, config: Mapping[str, str], version: int) -> VacuumMark:
         """Return the mark of vacuum that holds above a version with this config."""
-        return mark_above(self.store, self.arbiter, config, version)
+        return mark_above(self.core, config, version)
 
     def _refuse_applied(self, config: Mapping[str, str], txns: Sequence[Txn], version: int) -> None:
         """Look transactions up in the config of the version that `version` is built on."""
@@ -323,7 +312,7 @@ class Versions:
         try:
             yield
         except MissingTxnFileError as error:
-            if self.arbiter.read(version_name(version)) is None:
+            if self.core.arbiter.read(version_name(version)) is None:
                 raise
             raise ConflictError("another writer has this version", version=version) from error
 
@@ -341,11 +330,11 @@ class Versions:
         """Decide a version; `upon` is the one below that a plain append was built on."""
         plain = upon is not None
         # A plain append is spared the look where what it builds on says that it is this table's.
-        self.arbiter.confirm_place(if_cheap=upon is not None and self._is_ours(upon))
+        self.core.arbiter.confirm_place(if_cheap=upon is not None and self._is_ours(upon))
         self._unsure.add(token)
-        decide = self.arbiter.decide
-        if plain and isinstance(self.arbiter, SupportsChains):
-            decide = partial(self.arbiter.decide_next, decided=decided)
+        decide = self.core.arbiter.decide
+        if plain and isinstance(self.core.arbiter, SupportsChains):
+            decide = partial(self.core.arbiter.decide_next, decided=decided)
         try:
             decision = decide(name, body, token)
         except NotDurableError as error:
@@ -361,9 +350,9 @@ class Versions:
             return decision
         self._confirm_place(name, if_cheap=plain)
         # A commit store refuses the name of an old version; put-if-absent gives it away again.
-        if not self.arbiter.refuses_old_names:
+        if not self.core.arbiter.refuses_old_names:
             look = None if upon is None else partial(self._confirm_below, name, upon)
-            overtaking = find_overtaking(self.store, name, token, files, look)
+            overtaking = find_overtaking(self.core.store, name, token, files, look)
             if overtaking is not None:
                 raise self._overtaken(name, overtaking, txns)
         self._unsure.discard(token)
@@ -371,7 +360,7 @@ class Versions:
 
     @property
     def _table_id(self) -> str | None:
-        pin = self.arbiter.pin
+        pin = self.core.arbiter.pin
         return None if pin is None else pin.table_id
 
     def _is_ours(self, base: Base) -> bool:
@@ -384,7 +373,7 @@ class Versions:
         A table that was made anew between the look and the put has another version there, or
         none. The listing that is made anyway tells; where it does not, the pin is looked at.
         """
-        if isinstance(self.store, SupportsFileIds):
+        if isinstance(self.core.store, SupportsFileIds):
             return  # a look at the pin costs no request, and was made
         if not base.has_md5(newest.md5_of(base.version)):
             self._confirm_place(name, if_cheap=False)
@@ -392,7 +381,7 @@ class Versions:
     def _confirm_place(self, name: Name, *, if_cheap: bool) -> None:
         """Take a version back that we put into another table than ours."""
         try:
-            self.arbiter.confirm_place(if_cheap=if_cheap)
+            self.core.arbiter.confirm_place(if_cheap=if_cheap)
         except StaleHandleError:
             self.drop(name.path)
             raise
@@ -440,8 +429,8 @@ class Versions:
 
     def sync(self, paths: Sequence[str]) -> None:
         """Make files that Lance wrote durable, where that is ours to do."""
-        if isinstance(self.store, SupportsSync):
-            self.store.sync(paths)
+        if isinstance(self.core.store, SupportsSync):
+            self.core.store.sync(paths)
 
     def _sync_transaction(self, head: Head) -> None:
         """Make the transaction durable, the one file that an append adds besides its data.
@@ -453,14 +442,14 @@ class Versions:
 
     def _sync_shown(self, manifest: bytes) -> None:
         """Make durable what the version shows and nobody made durable before."""
-        if not isinstance(self.store, SupportsSync):
+        if not isinstance(self.core.store, SupportsSync):
             return
         shown = shown_files(manifest)
         fresh = shown - self._durable
         folders = [path[:-1] for path in fresh if path.endswith("/")]
         files = [path for path in fresh if not path.endswith("/")]
-        inside = (info.path for folder in folders for info in self.store.list(folder))
-        self.store.sync([*files, *(path for path in inside if is_path(path))])
+        inside = (info.path for folder in folders for info in self.core.store.list(folder))
+        self.core.store.sync([*files, *(path for path in inside if is_path(path))])
         self._durable = shown
 
     def _check_durable(self) -> None:
@@ -478,7 +467,7 @@ class Versions:
         What is not there cannot be: Lance wrote new files just now, and the others belong to
         a table that this one was cloned from.
         """
-        if not isinstance(self.store, SupportsLocalFiles):
+        if not isinstance(self.core.store, SupportsLocalFiles):
             return
         shown = shown_elsewhere(manifest)
         for path in sorted(shown - self._durable_elsewhere):
@@ -491,7 +480,7 @@ class Versions:
     def drop(self, path: str) -> None:
         """Remove a staged manifest that nobody needs any more; best effort."""
         with suppress(HoldfastError):
-            self.store.delete([path])
+            self.core.store.delete([path])
 
     def newest(self) -> dict[str, object]:
         """Return the newest decided version, finished; an empty answer makes Lance list.
@@ -500,17 +489,39 @@ class Versions:
             UnavailableError: a store gave no answer, or a disk that failed cannot be trusted.
         """
         self._check_durable()
-        if not isinstance(self.arbiter, SupportsSeries):
+        if not isinstance(self.core.arbiter, SupportsSeries):
             return {"versions": []}
-        number = self._newest_recorded(self.arbiter)
+        number = self._newest_recorded(self.core.arbiter)
         if not number:
             return {"versions": []}
         try:
             return {"versions": [self._describe_newest(number)["version"]]}
         except NotFoundError as error:
-            if find_newest(self.store):
+            if find_newest(self.core.store):
                 raise self._regressed(number) from error
             raise
+
+    def newest_listed(self) -> dict[str, object]:
+        """Return the newest version, also where a listing tells it; an empty answer without one.
+
+        For a client that asks a server: what the server knows it need not look for itself. Where
+        the listing tells the manifest's size, nobody reads the manifest for it.
+
+        Raises:
+            UnavailableError: as for `newest`.
+        """
+        if isinstance(self.core.arbiter, SupportsSeries):
+            return self.newest()
+        self._check_durable()
+        newest = find_newest_object(self.core.store)
+        if newest is None:
+            return {"versions": []}
+        name = version_name(newest.version)
+        info = newest.listed.get(posixpath.basename(name.path))
+        if info is None or self._unsure:
+            return {"versions": [self.describe(newest.version)["version"]]}
+        path = f"{_store_path(self.core.location)}/{name.path}"
+        return {"versions": [_answer(newest.version, path, info.size)["version"]]}
 
     def _describe_newest(self, number: int) -> dict[str, object]:
         """Return the newest version; to a reader that may not copy it, the newest that is there.
@@ -527,10 +538,10 @@ class Versions:
 
     def numbers(self) -> set[int]:
         """Return the numbers of the versions that are there, or about to be."""
-        listed = (version_of(info.path) for info in self.store.list(VERSIONS_FOLDER))
+        listed = (version_of(info.path) for info in self.core.store.list(VERSIONS_FOLDER))
         found = {number for number in listed if number is not None}
-        if isinstance(self.arbiter, SupportsSeries):
-            newest = self.arbiter.newest(VERSIONS_SERIES) or 0
+        if isinstance(self.core.arbiter, SupportsSeries):
+            newest = self.core.arbiter.newest(VERSIONS_SERIES) or 0
             beyond = max(found, default=newest - 1) + 1
             found.update(range(max(1, beyond), newest + 1))
         return found
@@ -546,15 +557,15 @@ class Versions:
             UnavailableError: as for `newest`.
         """
         self._check_durable()
-        if isinstance(self.arbiter, SupportsSeries):
-            number = self._newest_recorded(self.arbiter)
-            return self.arbiter.read(version_name(number)) if number else None
-        newest = find_newest_object(self.store)
+        if isinstance(self.core.arbiter, SupportsSeries):
+            number = self._newest_recorded(self.core.arbiter)
+            return self.core.arbiter.read(version_name(number)) if number else None
+        newest = find_newest_object(self.core.store)
         if newest is None:
             return None
         if known is not None and known.version == newest.version and known.has_md5(newest.md5):
             return known.manifest
-        return self.arbiter.read(version_name(newest.version))
+        return self.core.arbiter.read(version_name(newest.version))
 
     def manifest_after(self, known: int) -> bytes | None:
         """Return the bytes of the newest version that follows a known one without a gap.
@@ -562,14 +573,14 @@ class Versions:
         A hint, and only on local disk: nobody is asked whether it was decided, and it may be
         a version that outlived its successors because it has a tag.
         """
-        if not known or not isinstance(self.store, SupportsLocalFiles):
+        if not known or not isinstance(self.core.store, SupportsLocalFiles):
             return None
         self._check_durable()
-        root = self.store.root
+        root = self.core.store.root
         while os.path.exists(f"{root}/{version_name(known + 1).path}"):  # noqa: PTH110 - strings
             known += 1
         try:
-            return self.store.get(version_name(known).path)
+            return self.core.store.get(version_name(known).path)
         except NotFoundError:
             return None
 
@@ -584,7 +595,7 @@ class Versions:
         while self._is_beyond(number):
             before, number = number, arbiter.newest(VERSIONS_SERIES)
             if number == before:
-                newest = find_newest(self.store)
+                newest = find_newest(self.core.store)
                 if not newest or arbiter.read(version_name(newest)) is None:
                     break  # gone again, or left by a stale handle: nobody decided it
                 before, number = number, arbiter.newest(VERSIONS_SERIES)
@@ -602,20 +613,20 @@ class Versions:
         """
         if newest is not None and 0 < self._known <= newest:
             return self._is_there(version_name(newest + 1))
-        return (find_newest(self.store) or 0) > (newest or 0)
+        return (find_newest(self.core.store) or 0) > (newest or 0)
 
     def _regressed(self, recorded: int | None) -> CommitStoreRegressedError:
         return CommitStoreRegressedError(
             "the table has other versions than its commit store knows: stop writing, see "
             "docs/troubleshooting.md",
             newest_recorded=recorded,
-            newest_in_store=find_newest(self.store),
-            location=self.location,
+            newest_in_store=find_newest(self.core.store),
+            location=self.core.location,
         )
 
     def _is_there(self, name: Name) -> bool:
         try:
-            self.store.head(name.path)
+            self.core.store.head(name.path)
         except NotFoundError:
             return False
         return True
@@ -630,14 +641,14 @@ class Versions:
         self._check_durable()
         name = version_name(version)
         # Lance opens the object at the name: bytes that wait elsewhere are no answer to it.
-        if isinstance(self.arbiter, SupportsSeries):
-            body = self.arbiter.read_finished(name)
+        if isinstance(self.core.arbiter, SupportsSeries):
+            body = self.core.arbiter.read_finished(name)
         else:
-            body = self.arbiter.read(name)
+            body = self.core.arbiter.read(name)
         if body is None:
-            raise NotFoundError("no such version", version=version, location=self.location)
+            raise NotFoundError("no such version", version=version, location=self.core.location)
         self._check_ours(name, body)
-        return _answer(version, f"{_store_path(self.location)}/{name.path}", len(body))
+        return _answer(version, f"{_store_path(self.core.location)}/{name.path}", len(body))
 
     def describe_place(self, version: int) -> dict[str, object]:
         """Return where a version would be that nobody decided.
@@ -645,14 +656,16 @@ class Versions:
         Lance looks there, finds nothing, and says so in its own words: a missing tag target,
         the end of the history. An error would be a failure of the whole call to it.
         """
-        return _answer(version, f"{_store_path(self.location)}/{version_name(version).path}", None)
+        return _answer(
+            version, f"{_store_path(self.core.location)}/{version_name(version).path}", None
+        )
 
     def _check_ours(self, name: Name, body: bytes) -> None:
         """Let Lance not take a version for made because it finds its own transaction there."""
-        if not self._unsure or isinstance(self.arbiter, SupportsSeries):
+        if not self._unsure or isinstance(self.core.arbiter, SupportsSeries):
             return
         token = read_config(body).get(TOKEN_KEY, "")
-        if token in self._unsure and find_overtaking(self.store, name, token) is not None:
+        if token in self._unsure and find_overtaking(self.core.store, name, token) is not None:
             raise CollectedError(
                 "this name was that of an old version: nobody builds on it", version=name.number
             )
@@ -661,13 +674,13 @@ class Versions:
         if fields.get("branch") or version < 0:
             raise InvalidInputError(
                 "branches and detached versions are not decided by Holdfast",
-                location=self.location,
+                location=self.core.location,
             )
         if fields.get("naming_scheme") != "V2":
             raise InvalidInputError(
                 "this table has the old manifest names: migrate it with "
                 "`LanceDataset.migrate_manifest_paths_v2`",
-                location=self.location,
+                location=self.core.location,
             )
 
 
@@ -693,16 +706,9 @@ def _oldest(read_version: int | None, begun_on: int | None) -> int | None:
     return min(read_version, begun_on)
 
 
-def _begins(manifest: bytes) -> bool:
+def _begins(head: Head) -> bool:
     """Tell whether a version was made without reading another: its transaction read none."""
-    return any(path.startswith("_transactions/0-") for path in shown_files(manifest))
-
-
-def address_of(uri: str | Path, store: ObjectStore) -> str:
-    """Return the one spelling of a table's address: no link, no `..`, no slash at the end."""
-    if isinstance(store, SupportsLanceAddress):
-        return store.lance_address
-    return str(uri).rstrip("/")
+    return (head.transaction_file or "").startswith("0-")
 
 
 def _answer(version: int, path: str, size: int | None) -> dict[str, object]:

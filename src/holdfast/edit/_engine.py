@@ -34,7 +34,9 @@ from holdfast.commits import (
     Committed,
     Committer,
     Edit,
+    Versions,
     in_parallel,
+    open_dataset,
     transaction_of,
     translated,
 )
@@ -49,7 +51,7 @@ from holdfast.errors import (
 )
 from holdfast.formats import Head, VersionFacts, version_name
 from holdfast.txn import TxnLike, parse_txn
-from holdfast.upkeep import LogGround, merge_waiting
+from holdfast.upkeep import merge_waiting
 
 TRIES = 5
 """How often a change begins anew when other writers change the same rows first."""
@@ -93,7 +95,7 @@ class Obstacle:
 
 
 def apply_change(
-    ground: LogGround,
+    versions: Versions,
     change: RowChange,
     *,
     txn: TxnLike | None = None,
@@ -113,38 +115,38 @@ def apply_change(
     """
     if tries < 1:
         raise InvalidInputError("tries is at least 1", tries=tries)
-    return _Applied(ground, change, txn, over_log=over_log).run(tries)
+    return _Applied(versions, change, txn, over_log=over_log).run(tries)
 
 
 class _Applied:
     """One change on its way into the table."""
 
     def __init__(
-        self, ground: LogGround, change: RowChange, txn: TxnLike | None, *, over_log: bool
+        self, versions: Versions, change: RowChange, txn: TxnLike | None, *, over_log: bool
     ) -> None:
-        self._ground = ground
+        self._versions = versions
         self._change = change
         self._given = txn
         self._txn = None if txn is None else parse_txn(txn)
         self._over_log = over_log
-        self._committer = Committer(ground.versions, ground.options)
+        self._committer = Committer(versions)
         self._after: After | None = {}
         self._obstacle: Obstacle | None = None
         self._tries = 0
-        self._begun = ground.clock.elapsed()
+        self._begun = versions.core.clock.elapsed()
 
     def run(self, tries: int) -> ChangeResult:
         """Apply it."""
         if self._txn is not None:
-            first = self._ground.dataset()
-            ledger = self._ground.versions.ledger
+            first = open_dataset(self._versions)
+            ledger = self._versions.ledger
             if ledger.holds(first.config(), self._txn):
                 return self._result(int(first.version), None)
             ledger.check_room(first.config(), self._txn)
         self._merge_waiting()
         for _ in range(tries):
             self._tries += 1
-            base = self._ground.dataset()
+            base = open_dataset(self._versions)
             computed = self._change.compute(base)
             if computed.is_empty and self._txn is None:
                 return self._result(int(base.version), computed.counts)
@@ -155,14 +157,14 @@ class _Applied:
 
     def _merge_waiting(self) -> None:
         # What waits now counts; what is put from now on is concurrent, and may win.
-        self._after = {} if self._over_log else merge_waiting(self._ground)
+        self._after = {} if self._over_log else merge_waiting(self._versions)
 
     def _commit(self, base: lance.LanceDataset, computed: Computed) -> Committed | None:
         """Make it the next version; None when it must be computed anew."""
         seen = base
         files = _DeletionFiles(computed.gone)
         for _ in range(_COMMITS):
-            newest = self._ground.dataset()
+            newest = open_dataset(self._versions)
             self._obstacle = self._look(seen, newest, computed)
             if self._obstacle is not None:
                 return None
@@ -192,7 +194,7 @@ class _Applied:
                 continue  # somebody was faster: does it still fit?
         raise ConflictError(
             "others were faster each time, although none of them changed these rows: try again",
-            table=self._ground.versions.location,
+            table=self._versions.core.location,
             commits=_COMMITS,
         )
 
@@ -228,10 +230,10 @@ class _Applied:
         return list(in_parallel(self._operation, range(seen + 1, newest + 1)))
 
     def _operation(self, version: int) -> str:
-        body = self._ground.arbiter.read(version_name(version))
+        body = self._versions.core.arbiter.read(version_name(version))
         if body is None:
             return "Unknown"
-        transaction = transaction_of(self._ground.store, VersionFacts(body))
+        transaction = transaction_of(self._versions.core.store, VersionFacts(body))
         return "Unknown" if transaction is None else transaction.operation
 
     def _conflict(self) -> ConflictError:
@@ -239,7 +241,7 @@ class _Applied:
         return RowConflictError(
             "other writers were first each time, and what they did is about the same rows; "
             "nothing was changed: try again",
-            table=self._ground.versions.location,
+            table=self._versions.core.location,
             tries=self._tries,
             version=obstacle.version,
             operation=obstacle.operation or None,
@@ -257,7 +259,7 @@ class _Applied:
             txn=self._given,
             applied=counts is not None,
             tries=self._tries,
-            elapsed=self._ground.clock.elapsed() - self._begun,
+            elapsed=self._versions.core.clock.elapsed() - self._begun,
         )
 
 

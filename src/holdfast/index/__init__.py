@@ -23,28 +23,20 @@ if TYPE_CHECKING:
     from holdfast.index._builds import BuildInfo, finished_tasks
     from holdfast.index._indexes import Indexes
     from holdfast.index._progress import Progress, Stage, Watch, report
-    from holdfast.index._query import is_plain, parse_query
     from holdfast.index._results import IndexInfo, IndexResult
-    from holdfast.index._search import SCORE, search
     from holdfast.index._task import TaskDone
-    from holdfast.index._verbs import IndexVerbs
 
 __all__ = [
-    "SCORE",
     "BuildInfo",
     "IndexInfo",
     "IndexResult",
-    "IndexVerbs",
     "Indexes",
     "Progress",
     "Stage",
     "TaskDone",
     "Watch",
     "finished_tasks",
-    "is_plain",
-    "parse_query",
     "report",
-    "search",
 ]
 
 __getattr__ = load_names(
@@ -53,10 +45,7 @@ __getattr__ = load_names(
         "_builds": "BuildInfo finished_tasks",
         "_indexes": "Indexes",
         "_progress": "Progress Stage Watch report",
-        "_query": "is_plain parse_query",
         "_results": "IndexInfo IndexResult",
-        "_search": "SCORE search",
         "_task": "TaskDone",
-        "_verbs": "IndexVerbs",
     },
 )

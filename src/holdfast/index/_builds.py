@@ -20,7 +20,7 @@ from holdfast.formats import (
     plan_name,
     task_name,
 )
-from holdfast.index._ground import Ground
+from holdfast.index._files import BuildFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,19 +66,19 @@ def pack(sizes: Mapping[int, int], tasks: int) -> tuple[tuple[int, ...], ...]:
     return tuple(sorted(tuple(sorted(held)) for _, held in bins))
 
 
-def start(ground: Ground, record: BuildRecord) -> None:
+def start(files: BuildFiles, record: BuildRecord) -> None:
     """Write a build's record; from now on anybody can run its tasks."""
     path, body = build_record_path(record.build_id), encode_index_record(record)
-    ground.ask(path, "put", lambda: ground.store.put(path, body))
+    files.core.retry(path, "put", lambda: files.core.store.put(path, body))
 
 
-def open_records(ground: Ground) -> list[BuildRecord]:
+def open_records(files: BuildFiles) -> list[BuildRecord]:
     """Return the builds that are open, oldest first; unreadable records are left out."""
     found = []
-    for info in ground.list(BUILDS_FOLDER):
+    for info in files.list(BUILDS_FOLDER):
         if build_id_of_record(info.path) is None:
             continue
-        body = ground.get(info.path)
+        body = files.get(info.path)
         try:
             record = None if body is None else decode_build(body)
         except CorruptError:
@@ -88,23 +88,23 @@ def open_records(ground: Ground) -> list[BuildRecord]:
     return sorted(found, key=lambda record: (record.started, record.build_id))
 
 
-def finished_tasks(ground: Ground, record: BuildRecord) -> list[int]:
+def finished_tasks(files: BuildFiles, record: BuildRecord) -> list[int]:
     """Return the tasks of a build whose manifests are decided."""
     return [
         task
         for task in range(len(record.tasks))
-        if ground.read(task_name(record.build_id, task)) is not None
+        if files.read(task_name(record.build_id, task)) is not None
     ]
 
 
-def describe(ground: Ground, records: Iterable[BuildRecord]) -> list[BuildInfo]:
+def describe(files: BuildFiles, records: Iterable[BuildRecord]) -> list[BuildInfo]:
     """Return how builds are getting on; reads only."""
-    return [_describe(ground, record) for record in records]
+    return [_describe(files, record) for record in records]
 
 
-def _describe(ground: Ground, record: BuildRecord) -> BuildInfo:
-    frozen = ground.read(plan_name(record.build_id)) is not None
-    finished = len(record.tasks) if frozen else len(finished_tasks(ground, record))
+def _describe(files: BuildFiles, record: BuildRecord) -> BuildInfo:
+    frozen = files.read(plan_name(record.build_id)) is not None
+    finished = len(record.tasks) if frozen else len(finished_tasks(files, record))
     return BuildInfo(
         build_id=record.build_id,
         index=record.name,
@@ -112,7 +112,7 @@ def _describe(ground: Ground, record: BuildRecord) -> BuildInfo:
         version=record.version,
         tasks=len(record.tasks),
         finished=finished,
-        attempts=len(ground.list(attempts_folder(record.build_id))),
+        attempts=len(files.list(attempts_folder(record.build_id))),
         frozen=frozen,
         started=record.started,
     )

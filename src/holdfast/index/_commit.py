@@ -9,7 +9,7 @@ with other parameters.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import lance
@@ -30,9 +30,8 @@ _TRIES = 20
 class TableCommits:
     """Commits indexes of one table."""
 
-    def __init__(self, versions: Versions, options: Mapping[str, str]) -> None:
+    def __init__(self, versions: Versions) -> None:
         self._versions = versions
-        self._options = options
 
     def superseded(self, plan: Plan) -> int | None:
         """Return the newest version if the index was committed and replaced since."""
@@ -85,7 +84,7 @@ class TableCommits:
         return int(operation.version or 0), True
 
     def _open(self, plan: Plan) -> tuple[Operation, lance.LanceDataset]:
-        operation = Operation(self._versions, self._options, [txn_of(plan)], begun_on=plan.version)
+        operation = Operation(self._versions, [txn_of(plan)], begun_on=plan.version)
         hook: Any = operation  # Any: Lance wants a namespace and gets one by its methods
         with operation.settled():
             return operation, opened(hook)
@@ -118,7 +117,7 @@ class TableCommits:
         return coverage
 
     def _pinned(self, plan: Plan) -> lance.LanceDataset:
-        hook: Any = Operation(self._versions, self._options)
+        hook: Any = Operation(self._versions)
         try:
             with hook.settled():
                 return opened(hook, plan.version)
@@ -151,7 +150,7 @@ class TableCommits:
                     segment=other.id,
                 )
             try:
-                found = properties_of(self._versions.store, other.id)
+                found = properties_of(self._versions.core.store, other.id)
             except (NotFoundError, CorruptError):
                 found = {}
             if not same_properties(found, plan.properties):

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from holdfast.errors import CorruptError, NotFoundError
 from holdfast.formats import PART_FILES, Part, PartFile, index_folder, part_path
-from holdfast.index._ground import Ground
+from holdfast.index._files import BuildFiles
 from holdfast.index._segments import Segment, marker_of
 
 Reader = Callable[[str], Any]
@@ -35,12 +35,12 @@ class Fate(Enum):
 
 
 def fate_of(
-    ground: Ground, segment: Segment, live: Collection[int], read: Reader
+    files: BuildFiles, segment: Segment, live: Collection[int], read: Reader
 ) -> tuple[Fate, tuple[Part, ...]]:
     """Return what becomes of a segment, and its parts if they are taken over."""
     try:
-        marker = marker_of(ground.store, segment.id)
-        parts = tuple(_part(ground, segment.id, number) for number in marker.parts)
+        marker = marker_of(files.core.store, segment.id)
+        parts = tuple(_part(files, segment.id, number) for number in marker.parts)
     except (NotFoundError, CorruptError):
         return Fate.REBUILT, ()
     stale: set[int] = set()
@@ -52,13 +52,12 @@ def fate_of(
     return (Fate.TAKEN_OVER, parts) if whole else (Fate.STAYS, ())
 
 
-def _part(ground: Ground, segment: str, number: int) -> Part:
+def _part(files: BuildFiles, segment: str, number: int) -> Part:
     folder = index_folder(segment)
-    files = tuple(
-        PartFile(file=file, size=ground.store.head(part_path(folder, number, file)).size)
-        for file in PART_FILES
-    )
-    return Part(folder=folder, id=number, files=files)
+    sizes = (files.core.store.head(part_path(folder, number, file)).size for file in PART_FILES)
+    pairs = zip(PART_FILES, sizes, strict=True)
+    part_files = tuple(PartFile(file=file, size=size) for file, size in pairs)
+    return Part(folder=folder, id=number, files=part_files)
 
 
 def _fragments_in(part: Part, read: Reader) -> set[int]:

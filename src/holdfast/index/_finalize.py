@@ -40,7 +40,7 @@ from holdfast.formats import (
     plan_name,
     task_name,
 )
-from holdfast.index._ground import Ground
+from holdfast.index._files import BuildFiles
 from holdfast.index._marker import LanceMarkers, Marker, Markers
 from holdfast.index._plan import make_plan
 from holdfast.index._progress import Stage, Watch, report
@@ -80,13 +80,13 @@ class Finalizer:
 
     def __init__(
         self,
-        ground: Ground,
+        files: BuildFiles,
         markers: Markers | None = None,
         *,
         at_once: int = COPIES_AT_ONCE,
         watch: Watch | None = None,
     ) -> None:
-        self._ground = ground
+        self._files = files
         self._markers = markers or LanceMarkers()
         self._at_once = at_once
         self._watch = watch
@@ -114,7 +114,7 @@ class Finalizer:
 
     def frozen(self, build_id: str) -> Plan | None:
         """Return the plan if it is frozen."""
-        body = self._ground.read(plan_name(build_id))
+        body = self._files.read(plan_name(build_id))
         return None if body is None else decode_plan(body)
 
     def complete(self, plan: Plan) -> Complete:
@@ -124,7 +124,7 @@ class Finalizer:
             CorruptError: a part is gone for good, or the marker is no such file.
             CommitUnknownError: whether it is complete could not be learnt; repeat.
         """
-        body = self._ground.read(marker_name(plan.build_id))
+        body = self._files.read(marker_name(plan.build_id))
         if body is None:
             self._copy(plan, self._copies(plan))
             self._verify(plan)
@@ -144,9 +144,9 @@ class Finalizer:
     def _freeze(self, build_id: str) -> Plan:
         record = self.record(build_id)
         manifests = [self._manifest(record, task) for task in range(len(record.tasks))]
-        plan = make_plan(record, manifests, self._ground.ids.token())
+        plan = make_plan(record, manifests, self._files.core.ids.token())
         name = plan_name(build_id)
-        decision = self._ground.arbiter.decide(name, encode_index_record(plan), plan.token)
+        decision = self._files.core.arbiter.decide(name, encode_index_record(plan), plan.token)
         return plan if isinstance(decision, Won) else decode_plan(decision.body)
 
     def record(self, build_id: str) -> BuildRecord:
@@ -155,13 +155,13 @@ class Finalizer:
         Raises:
             NotFoundError: there is no such build, or it is over.
         """
-        body = self._ground.get(build_record_path(build_id))
+        body = self._files.get(build_record_path(build_id))
         if body is None:
             raise NotFoundError("there is no such index build, or it is over", build_id=build_id)
         return decode_build(body)
 
     def _manifest(self, record: BuildRecord, task: int) -> TaskManifest:
-        body = self._ground.read(task_name(record.build_id, task))
+        body = self._files.read(task_name(record.build_id, task))
         if body is None:
             raise NotFoundError(
                 "not all tasks of the build have finished: run it again, it goes on where it was",
@@ -192,8 +192,8 @@ class Finalizer:
 
     def _copy_one(self, copy: _Copy) -> None:
         try:
-            self._ground.ask(
-                copy.target, "copy", lambda: self._ground.store.copy(copy.source, copy.target)
+            self._files.core.retry(
+                copy.target, "copy", lambda: self._files.core.store.copy(copy.source, copy.target)
             )
         except NotFoundError:
             return
@@ -209,13 +209,13 @@ class Finalizer:
 
     def _differing(self, plan: Plan) -> list[_Copy]:
         """Return the files that are not, or not as they must be, at their final names."""
-        listed = {info.path: info for info in self._ground.list(index_folder(plan.build_id))}
+        listed = {info.path: info for info in self._files.list(index_folder(plan.build_id))}
         found = []
         for copy in self._copies(plan):
             if self._is_there(copy, listed.get(copy.target)):
                 continue
             # A listing may lag behind; the object itself does not.
-            if not self._is_there(copy, self._ground.head(copy.target)):
+            if not self._is_there(copy, self._files.head(copy.target)):
                 found.append(copy)
         return found
 
@@ -226,15 +226,15 @@ class Finalizer:
             return True
         # The store's tags may be something else than an MD5 (encrypted objects, say). They
         # are one if the staged file's tag is the MD5 that the task computed.
-        source = self._ground.head(copy.source)
+        source = self._files.head(copy.source)
         return source is None or source.md5 != copy.file.md5
 
     def _mark(self, plan: Plan) -> bytes:
         """Decide the marker and return the bytes that have its name."""
-        token = self._ground.ids.token()
+        token = self._files.core.ids.token()
         marker = Marker(parts=tuple(range(len(plan.parts))), properties=plan.properties)
         body = self._markers.encode(marker, token)
-        decision = self._ground.arbiter.decide(marker_name(plan.build_id), body, token)
+        decision = self._files.core.arbiter.decide(marker_name(plan.build_id), body, token)
         return body if isinstance(decision, Won) else decision.body
 
     def _check_marker(self, plan: Plan, body: bytes) -> None:

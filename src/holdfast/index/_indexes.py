@@ -16,8 +16,8 @@ from holdfast.formats import BuildRecord, Part, index_id, read_mark
 from holdfast.index._builds import BuildInfo, describe, open_records, pack, start
 from holdfast.index._commit import TableCommits, txn_of
 from holdfast.index._existing import Fate, fate_of
+from holdfast.index._files import BuildFiles
 from holdfast.index._finalize import Finalizer
-from holdfast.index._ground import Ground
 from holdfast.index._lance import LanceBuilder
 from holdfast.index._parameters import (
     Settled,
@@ -48,17 +48,17 @@ Runner = Callable[[BuildRecord], Iterable[TaskDone]]
 class Indexes:
     """The indexes of one table."""
 
-    def __init__(self, versions: Versions, options: Mapping[str, str], ground: Ground) -> None:
+    def __init__(self, versions: Versions) -> None:
         self._versions = versions
-        self._options = options
-        self._ground = self.ground = ground
-        self._commits = TableCommits(versions, options)
-        self._builder = LanceBuilder(ground, versions.location, options, self._open)
+        self._files = self.files = BuildFiles(versions.core)
+        self._commits = TableCommits(versions)
+        self._builder = LanceBuilder(self._files, self._open)
 
     def create(
         self,
         column: str,
         *,
+        kind: str = "fts",
         name: str | None = None,
         replace: bool = False,
         memory_mb: int | None = None,
@@ -68,7 +68,13 @@ class Indexes:
         parameters: Mapping[str, Any],
     ) -> IndexResult:
         """Index a column: in tasks if `tasks` says how many, else at once by Lance itself."""
-        begun = self._ground.clock.elapsed()
+        if kind != "fts":
+            raise InvalidInputError(
+                "kind is 'fts'; other indexes are made with table.dataset().create_index or "
+                "create_scalar_index",
+                kind=repr(kind),
+            )
+        begun = self._files.core.clock.elapsed()
         given = check_parameters(parameters)
         check_memory(memory_mb)
         table = self._open()
@@ -107,7 +113,7 @@ class Indexes:
         watch: Watch | None = None,
     ) -> IndexResult:
         """Index the fragments that an index does not cover, with its own parameters."""
-        begun = self._ground.clock.elapsed()
+        begun = self._files.core.clock.elapsed()
         check_memory(memory_mb)
         self._finish_committed(name)
         table = self._open()
@@ -148,9 +154,9 @@ class Indexes:
 
     def finalize(self, build_id: str, watch: Watch | None = None) -> IndexResult:
         """Bring a build whose tasks have finished to its end."""
-        begun = self._ground.clock.elapsed()
+        begun = self._files.core.clock.elapsed()
         with suppress(NotFoundError):  # over, or none
-            start(self._ground, Finalizer(self._ground).record(build_id))  # young for vacuum
+            start(self._files, Finalizer(self._files).record(build_id))  # young for vacuum
         published = self._publish(build_id, watch)
         return self._result(published, begun, reused=len(published.plan.attempts))
 
@@ -161,7 +167,7 @@ class Indexes:
 
     def run_task(self, build_id: str, task: int) -> TaskDone:
         """Run one task of a build unless it has finished; what tasks on other machines do."""
-        return run_task(self._ground, self._builder, build_id, task)
+        return run_task(self._files, self._builder, build_id, task)
 
     def describe(self) -> list[IndexInfo]:
         """Return the indexes of the newest version."""
@@ -171,20 +177,20 @@ class Indexes:
 
     def builds(self) -> list[BuildInfo]:
         """Return the builds that are open."""
-        return describe(self._ground, open_records(self._ground))
+        return describe(self._files, open_records(self._files))
 
     def _open(self, version: int | None = None) -> lance.LanceDataset:
-        operation = Operation(self._versions, self._options)
+        operation = Operation(self._versions)
         hook: Any = operation  # Any: Lance wants a namespace and gets one by its methods
         with operation.settled():
             return opened(hook, version)
 
     def _begin(self, wanted: BuildRecord) -> BuildRecord:
-        token = self._ground.ids.token()
+        token = self._files.core.ids.token()
         record = changed(
-            wanted, token=token, build_id=index_id(token), started=self._ground.clock.now()
+            wanted, token=token, build_id=index_id(token), started=self._files.core.clock.now()
         )
-        start(self._ground, record)
+        start(self._files, record)
         return record
 
     def _run(
@@ -199,8 +205,8 @@ class Indexes:
         return self._result(published, begun, reused=sum(one.reused for one in done))
 
     def _publish(self, build_id: str, watch: Watch | None) -> Published:
-        finalizer = Finalizer(self._ground, watch=watch)
-        return publish(self._ground, finalizer, self._commits, build_id, watch=watch)
+        finalizer = Finalizer(self._files, watch=watch)
+        return publish(self._files, finalizer, self._commits, build_id, watch=watch)
 
     def _result(self, published: Published, begun: float, *, reused: int) -> IndexResult:
         plan = published.plan
@@ -209,7 +215,7 @@ class Indexes:
             rows=plan.documents if published.applied else 0,
             txn=txn_of(plan),
             applied=published.applied,
-            elapsed=self._ground.clock.elapsed() - begun,
+            elapsed=self._files.core.clock.elapsed() - begun,
             name=plan.name,
             build_id=plan.build_id,
             partitions=len(plan.parts),
@@ -226,7 +232,7 @@ class Indexes:
             rows=0,
             txn=None,
             applied=False,
-            elapsed=self._ground.clock.elapsed() - begun,
+            elapsed=self._files.core.clock.elapsed() - begun,
             name=name,
             build_id=found.segments[-1].id if found.segments else None,
             partitions=info.partitions or 0,
@@ -243,7 +249,7 @@ class Indexes:
         begun: float,
     ) -> IndexResult:
         """Let Lance write the final files directly and commit them: one process, no staging."""
-        operation = Operation(self._versions, self._options)
+        operation = Operation(self._versions)
         hook: Any = operation
         settings = dict(parameters)
         if memory_mb is not None:
@@ -292,7 +298,7 @@ class Indexes:
 
     def _properties(self, segment: str) -> Mapping[str, str]:
         try:
-            return properties_of(self._ground.store, segment)
+            return properties_of(self._files.core.store, segment)
         except NotFoundError:
             return {}
 
@@ -321,7 +327,7 @@ class Indexes:
         kept: set[int] = set()
         stays: set[int] = set()
         for segment in existing.segments:
-            fate, found = fate_of(self._ground, segment, live.keys(), self._builder.reader)
+            fate, found = fate_of(self._files, segment, live.keys(), self._builder.reader)
             if fate is Fate.TAKEN_OVER:
                 parts += found
                 kept |= set(segment.fragments)
@@ -343,7 +349,7 @@ class Indexes:
         found = description_of(table, name)
         covered = set() if found is None else found.fragments
         floor = read_mark(table.config()).floor  # an older build cannot be committed any more
-        for record in open_records(self._ground):
+        for record in open_records(self._files):
             wanted = record.name == name and record.column == column
             alike = same_properties(record.properties or {}, properties)
             own = {fragment for task in record.tasks for fragment in task}
@@ -351,7 +357,7 @@ class Indexes:
             fresh = not kept or bool(own - covered)
             fresh = fresh and record.version >= floor
             if wanted and alike and fits and fresh and self._is_readable(record.version):
-                start(self._ground, record)  # the same bytes again: now it is young for vacuum
+                start(self._files, record)  # the same bytes again: now it is young for vacuum
                 return record
         return None
 
@@ -364,10 +370,10 @@ class Indexes:
 
     def _finish_committed(self, name: str) -> None:
         """Sweep builds of this index that are in the table but were not swept."""
-        for record in open_records(self._ground):
+        for record in open_records(self._files):
             if record.name != name:
                 continue
-            plan = Finalizer(self._ground).frozen(record.build_id)
+            plan = Finalizer(self._files).frozen(record.build_id)
             if plan is not None and self._commits.is_committed(plan):
                 self._publish(record.build_id, None)
 
@@ -380,7 +386,7 @@ class Indexes:
     def _info(self, found: Description, live: set[int]) -> IndexInfo:
         markers = []
         if found.kind == FULL_TEXT:
-            markers = [marker_of(self._ground.store, segment.id) for segment in found.segments]
+            markers = [marker_of(self._files.core.store, segment.id) for segment in found.segments]
         parameters = parameters_from(markers[0].properties) if markers else {}
         return IndexInfo(
             name=found.name,

@@ -22,7 +22,7 @@ from holdfast.formats import (
     part_file,
     staging_folder,
 )
-from holdfast.index._ground import Ground
+from holdfast.index._files import BuildFiles
 from holdfast.index._marker import LanceMarkers
 from holdfast.index._task import Built
 
@@ -33,28 +33,22 @@ class LanceBuilder:
     """Builds on a pinned version of one table.
 
     Args:
-        ground: where the table's files are.
-        uri: the table's address, as Lance opens it.
-        options: storage options with their values.
+        files: where the table's files are.
         open_version: returns the table at a version.
     """
 
     def __init__(
         self,
-        ground: Ground,
-        uri: str,
-        options: Mapping[str, str],
+        files: BuildFiles,
         open_version: Callable[[int], lance.LanceDataset],
     ) -> None:
-        self._ground = ground
-        self._uri = uri
-        self._options = options
+        self._files = files
         self._open_version = open_version
 
     def build(self, record: BuildRecord, fragments: tuple[int, ...], attempt: str) -> Built:
         """Stage the parts of some fragments in the attempt's folder."""
         table = self._open_version(record.version)
-        with translated(self._uri):
+        with translated(self._files.core.location):
             made = stage(table, record, fragments, attempt)
         parts, properties = self._read(
             attempt, {f.path: int(f.size_bytes) for f in made.files or ()}
@@ -75,7 +69,7 @@ class LanceBuilder:
         for path in sorted(files):
             if not _METADATA.fullmatch(path):
                 continue
-            body = self._ground.get(f"{index_folder(attempt)}/{path}")
+            body = self._files.get(f"{index_folder(attempt)}/{path}")
             marker = LanceMarkers().decode(body or b"")
             properties = marker.properties
             parts += [_part(attempt, part, files) for part in marker.parts]
@@ -85,12 +79,13 @@ class LanceBuilder:
 
     def _documents(self, part: Part) -> int:
         docs = part.path(part.files[PART_FILES.index("docs.lance")])
-        with translated(self._uri):
+        with translated(self._files.core.location):
             return int(self.reader(docs).num_rows())
 
     def reader(self, path: str) -> LanceFileReader:
         """Open one Lance file of the table."""
-        return LanceFileReader(f"{self._uri}/{path}", storage_options=dict(self._options) or None)
+        core = self._files.core
+        return LanceFileReader(f"{core.location}/{path}", storage_options=core.resolved or None)
 
 
 def stage(

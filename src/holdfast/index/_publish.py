@@ -18,8 +18,8 @@ from holdfast.formats import (
     index_folder,
     is_task_path,
 )
+from holdfast.index._files import BuildFiles
 from holdfast.index._finalize import Complete, Finalizer
-from holdfast.index._ground import Ground
 from holdfast.index._progress import Stage, Watch, report
 
 
@@ -51,7 +51,7 @@ class Commits(Protocol):
 
 
 def publish(
-    ground: Ground,
+    files: BuildFiles,
     finalizer: Finalizer,
     commits: Commits,
     build_id: str,
@@ -76,7 +76,7 @@ def publish(
         report(watch, build_id, Stage.COMMIT, 0, 1)
         version, applied = commits.commit(complete)
         report(watch, build_id, Stage.COMMIT, 1, 1)
-    sweep(ground, plan, watch)
+    sweep(files, plan, watch)
     emit(
         EventKind.FINALIZED,
         build=build_id,
@@ -88,7 +88,7 @@ def publish(
     return Published(version=version, applied=applied, plan=plan)
 
 
-def sweep(ground: Ground, plan: Plan, watch: Watch | None = None) -> None:
+def sweep(files: BuildFiles, plan: Plan, watch: Watch | None = None) -> None:
     """Remove what a committed build staged; best effort, safe to repeat.
 
     The frozen plan stays: it keeps a finalizer that slept through all this from making
@@ -97,23 +97,23 @@ def sweep(ground: Ground, plan: Plan, watch: Watch | None = None) -> None:
     """
     report(watch, plan.build_id, Stage.CLEAN, 0, 1)
     try:
-        _sweep(ground, plan)
+        _sweep(files, plan)
     except HoldfastError as error:  # the index is in the table: nothing may undo that answer
         emit(EventKind.LEFT_BEHIND, path=build_folder(plan.build_id), reason=error.kind.value)
     report(watch, plan.build_id, Stage.CLEAN, 1, 1)
 
 
-def _sweep(ground: Ground, plan: Plan) -> None:
-    seen = [info.path for info in ground.list(build_folder(plan.build_id))]
+def _sweep(files: BuildFiles, plan: Plan) -> None:
+    seen = [info.path for info in files.list(build_folder(plan.build_id))]
     declared = {attempt for path in seen if (attempt := attempt_of(path))}
     done = True
     for attempt in sorted(declared | set(plan.attempts)):
-        done &= ground.remove(info.path for info in ground.list(index_folder(attempt)))
+        done &= files.remove(info.path for info in files.list(index_folder(attempt)))
     tasks = [path for path in seen if is_task_path(path)]
-    if isinstance(ground.arbiter, SupportsSeries):
+    if isinstance(files.core.arbiter, SupportsSeries):
         for path in tasks:  # the boundary first: a sleeping task must not decide again
-            ground.arbiter.accept(Name.single(path).series, 0)
+            files.core.arbiter.accept(Name.single(path).series, 0)
     notes = [attempt_path(plan.build_id, attempt) for attempt in plan.attempts]
     # The record goes last: as long as it is there, a rerun finds what is left to do.
-    if done and ground.remove([*tasks, *notes]):
-        ground.remove([build_record_path(plan.build_id)])
+    if done and files.remove([*tasks, *notes]):
+        files.remove([build_record_path(plan.build_id)])

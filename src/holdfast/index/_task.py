@@ -34,7 +34,7 @@ from holdfast.formats import (
     plan_name,
     task_name,
 )
-from holdfast.index._ground import Ground
+from holdfast.index._files import BuildFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class TaskDone:
     documents: int
 
 
-def run_task(ground: Ground, builder: Builder, build_id: str, task: int) -> TaskDone:
+def run_task(files: BuildFiles, builder: Builder, build_id: str, task: int) -> TaskDone:
     """Build one task unless it is built already. Safe to repeat, and to run twice at once.
 
     Raises:
@@ -78,43 +78,43 @@ def run_task(ground: Ground, builder: Builder, build_id: str, task: int) -> Task
         CorruptError: a record cannot be read, or what was staged changed under our hands.
     """
     try:
-        body = ground.read(task_name(build_id, task))
+        body = files.read(task_name(build_id, task))
     except CorruptError:
         # What was decided is gone. That is in order once the build is finished and swept.
-        if ground.read(plan_name(build_id)) is None:
+        if files.read(plan_name(build_id)) is None:
             raise
         return TaskDone(task=task, reused=True, documents=0)
     if body is not None:
         return _reused(body)
-    record = _record(ground, build_id, task)
+    record = _record(files, build_id, task)
     if record is None:
         return TaskDone(task=task, reused=True, documents=0)
-    return _attempt(ground, builder, record, task)
+    return _attempt(files, builder, record, task)
 
 
-def _attempt(ground: Ground, builder: Builder, record: BuildRecord, task: int) -> TaskDone:
-    attempt = index_id(ground.ids.token())
-    _declare(ground, record.build_id, task, attempt)
+def _attempt(files: BuildFiles, builder: Builder, record: BuildRecord, task: int) -> TaskDone:
+    attempt = index_id(files.core.ids.token())
+    _declare(files, record.build_id, task, attempt)
     try:
-        manifest = _build(ground, builder, record, task, attempt)
+        manifest = _build(files, builder, record, task, attempt)
     except (NotFoundError, CorruptError):
         # Others finished the build meanwhile, and swept what this attempt had staged.
-        if ground.read(plan_name(record.build_id)) is None:
+        if files.read(plan_name(record.build_id)) is None:
             raise
-        discard(ground, attempt)
+        discard(files, attempt)
         return TaskDone(task=task, reused=True, documents=0)
-    return _decide(ground, manifest)
+    return _decide(files, manifest)
 
 
 def _build(
-    ground: Ground, builder: Builder, record: BuildRecord, task: int, attempt: str
+    files: BuildFiles, builder: Builder, record: BuildRecord, task: int, attempt: str
 ) -> TaskManifest:
-    begun = ground.clock.elapsed()
+    begun = files.core.clock.elapsed()
     built = builder.build(record, record.tasks[task], attempt)
-    parts = tuple(_summed(ground, part) for part in built.parts)
-    ground.make_durable(part.path(file) for part in parts for file in part.files)
+    parts = tuple(_summed(files, part) for part in built.parts)
+    files.make_durable(part.path(file) for part in parts for file in part.files)
     return TaskManifest(
-        token=ground.ids.token(),
+        token=files.core.ids.token(),
         build_id=record.build_id,
         task=task,
         attempt=attempt,
@@ -123,25 +123,25 @@ def _build(
         properties=built.properties,
         details=built.details,
         documents=built.documents,
-        seconds=ground.clock.elapsed() - begun,
+        seconds=files.core.clock.elapsed() - begun,
     )
 
 
-def _decide(ground: Ground, manifest: TaskManifest) -> TaskDone:
+def _decide(files: BuildFiles, manifest: TaskManifest) -> TaskDone:
     name = task_name(manifest.build_id, manifest.task)
     try:
-        decision = ground.arbiter.decide(name, encode_index_record(manifest), manifest.token)
+        decision = files.core.arbiter.decide(name, encode_index_record(manifest), manifest.token)
     except (CollectedError, CorruptError):
-        if not _is_over(ground, manifest):
+        if not _is_over(files, manifest):
             raise
-        discard(ground, manifest.attempt)
+        discard(files, manifest.attempt)
         return TaskDone(task=manifest.task, reused=True, documents=0)
     if not isinstance(decision, Won):
-        discard(ground, manifest.attempt)
+        discard(files, manifest.attempt)
         return _reused(decision.body)
-    if _is_over(ground, manifest):
+    if _is_over(files, manifest):
         # The task's name was free again because the build was finished and swept.
-        discard(ground, manifest.attempt)
+        discard(files, manifest.attempt)
         return TaskDone(task=manifest.task, reused=True, documents=0)
     emit(
         EventKind.BUILT,
@@ -154,9 +154,9 @@ def _decide(ground: Ground, manifest: TaskManifest) -> TaskDone:
     return TaskDone(task=manifest.task, reused=False, documents=manifest.documents)
 
 
-def discard(ground: Ground, attempt: str) -> None:
+def discard(files: BuildFiles, attempt: str) -> None:
     """Remove what an attempt that does not count has staged; best effort."""
-    ground.remove(info.path for info in ground.list(index_folder(attempt)))
+    files.remove(info.path for info in files.list(index_folder(attempt)))
 
 
 def _reused(body: bytes) -> TaskDone:
@@ -164,11 +164,11 @@ def _reused(body: bytes) -> TaskDone:
     return TaskDone(task=manifest.task, reused=True, documents=manifest.documents)
 
 
-def _record(ground: Ground, build_id: str, task: int) -> BuildRecord | None:
+def _record(files: BuildFiles, build_id: str, task: int) -> BuildRecord | None:
     """Return what is to be built; None when the plan is frozen, so nothing is."""
-    if ground.read(plan_name(build_id)) is not None:
+    if files.read(plan_name(build_id)) is not None:
         return None
-    body = ground.get(build_record_path(build_id))
+    body = files.get(build_record_path(build_id))
     if body is None:
         raise NotFoundError("there is no such index build, or it is over", build_id=build_id)
     record = decode_build(body)
@@ -177,23 +177,23 @@ def _record(ground: Ground, build_id: str, task: int) -> BuildRecord | None:
     return record
 
 
-def _declare(ground: Ground, build_id: str, task: int, attempt: str) -> None:
+def _declare(files: BuildFiles, build_id: str, task: int, attempt: str) -> None:
     """Leave a note of the attempt, so that its folder is found whatever becomes of it."""
-    note = json.dumps({"v": 1, "task": task, "started": ground.clock.now()}).encode()
+    note = json.dumps({"v": 1, "task": task, "started": files.core.clock.now()}).encode()
     path = attempt_path(build_id, attempt)
-    ground.ask(path, "put", lambda: ground.store.put(path, note))
+    files.core.retry(path, "put", lambda: files.core.store.put(path, note))
 
 
-def _summed(ground: Ground, part: Part) -> Part:
+def _summed(files: BuildFiles, part: Part) -> Part:
     """Return a part with the checksums of its files, read back from the store."""
-    files = tuple(
-        PartFile(file=file.file, size=file.size, md5=ground.md5(part.path(file), file.size))
+    summed = tuple(
+        PartFile(file=file.file, size=file.size, md5=files.md5(part.path(file), file.size))
         for file in part.files
     )
-    return Part(folder=part.folder, id=part.id, files=files)
+    return Part(folder=part.folder, id=part.id, files=summed)
 
 
-def _is_over(ground: Ground, manifest: TaskManifest) -> bool:
+def _is_over(files: BuildFiles, manifest: TaskManifest) -> bool:
     """Tell whether the plan was frozen without this attempt."""
-    body = ground.read(plan_name(manifest.build_id))
+    body = files.read(plan_name(manifest.build_id))
     return body is not None and manifest.attempt not in decode_plan(body).attempts

@@ -137,18 +137,34 @@ class Reading:
         rows = pa.concat_tables(found) if found else self._empty()
         return self._shown(rows if limit is None else rows.slice(0, limit), chosen)
 
+    def count(self, tables: Sequence[MemTable], condition: str | None) -> int:
+        """Return how many live rows there are, or for how many a condition is true.
+
+        Raises:
+            InvalidInputError: a filter that Lance does not understand.
+        """
+        live = self._live(tables)
+        if condition is None:
+            return sum(int(part.mask.sum()) for part in live)
+        passing = sum(int(self._filtered(part, condition).num_rows) for part in live)
+        self._forget(tables)
+        return passing
+
     def search(
         self,
         tables: Sequence[MemTable],
         column: str,
         query: object,
+        *,
         columns: Sequence[str] | None,
         limit: int | None,
+        condition: str | None = None,
     ) -> pa.Table:
-        """Return the live rows that match words, best first, with a `_score`.
+        """Return the live rows that match words and a condition, best first, with a `_score`.
 
         Raises:
-            InvalidInputError: no column of text, an unknown column, a negative limit.
+            InvalidInputError: no column of text, an unknown column, a filter that Lance does not
+                understand, a negative limit.
         """
         chosen = self._chosen(columns)
         _check_limit(limit)
@@ -160,7 +176,11 @@ class Reading:
             numbers, scores = self._text(live.table, column).search(live.snapshot.rows, query)
             kept = live.mask[numbers]
             rows = self._plain(live.snapshot.rows.take(pa.array(numbers[kept])))
-            found.append(rows.append_column(SCORE, pa.array(scores[kept], pa.float32())))
+            rows = rows.append_column(SCORE, pa.array(scores[kept], pa.float32()))
+            if condition is not None:
+                passing = matching(self._plain(rows), condition, self._storage_version)
+                rows = rows.take(pa.array(passing))
+            found.append(rows)
         self._forget(tables)
         ordered = pa.concat_tables(found).sort_by([(SCORE, "descending")])
         return _with_extra(ordered if limit is None else ordered.slice(0, limit), chosen, SCORE)

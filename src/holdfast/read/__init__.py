@@ -5,37 +5,45 @@ from typing import TYPE_CHECKING
 from holdfast._lazy import load_names
 
 if TYPE_CHECKING:
+    from holdfast.read._full_text import SCORE
     from holdfast.read._lance import reading
     from holdfast.read._levels import Columns, whole
-    from holdfast.read._lookup import lookup
+    from holdfast.read._lookup import Keys, lookup
     from holdfast.read._newest import find_newest
     from holdfast.read._parts import SnapshotPart, needed, open_view, parts_above, read_part
     from holdfast.read._pins import SnapshotPin, read_pins
-    from holdfast.read._ranked import full_text, search_view
-    from holdfast.read._reader import Reader, TableSnapshot, expired
+    from holdfast.read._query import parse_query
+    from holdfast.read._ranked import Vector, full_text
+    from holdfast.read._reader import K, Reader, TableSnapshot, check_limit, expired
+    from holdfast.read._search import search_base, search_view
     from holdfast.read._snapshot import Freshness
-    from holdfast.read._verbs import ReadVerbs
     from holdfast.read._view import View
 
 __all__ = [
+    "SCORE",
     "Columns",
     "Freshness",
-    "ReadVerbs",
+    "K",
+    "Keys",
     "Reader",
     "SnapshotPart",
     "SnapshotPin",
     "TableSnapshot",
+    "Vector",
     "View",
+    "check_limit",
     "expired",
     "find_newest",
     "full_text",
     "lookup",
     "needed",
     "open_view",
+    "parse_query",
     "parts_above",
     "read_part",
     "read_pins",
     "reading",
+    "search_base",
     "search_view",
     "whole",
 ]
@@ -43,16 +51,18 @@ __all__ = [
 __getattr__ = load_names(
     __name__,
     {
+        "_full_text": "SCORE",
         "_lance": "reading",
         "_levels": "Columns whole",
-        "_lookup": "lookup",
+        "_lookup": "Keys lookup",
         "_newest": "find_newest",
         "_parts": "SnapshotPart needed open_view parts_above read_part",
         "_pins": "SnapshotPin read_pins",
-        "_ranked": "full_text search_view",
-        "_reader": "Reader TableSnapshot expired",
+        "_query": "parse_query",
+        "_ranked": "Vector full_text",
+        "_reader": "K Reader TableSnapshot check_limit expired",
+        "_search": "search_base search_view",
         "_snapshot": "Freshness",
-        "_verbs": "ReadVerbs",
         "_view": "View",
     },
 )

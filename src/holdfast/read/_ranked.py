@@ -85,7 +85,7 @@ def nearest(
     return _best(view, schema, k, ask, levels, by=DISTANCE, order="ascending")
 
 
-def search_view(
+def search_levels(
     view: View,
     column: str,
     query: object,

@@ -6,19 +6,19 @@ with a new snapshot; a stream that has given rows away already fails instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
+from lance.query import FullTextQuery
 
-from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter import Arbiter
+from holdfast.commits import Versions, open_dataset
 from holdfast.errors import InvalidInputError, NotFoundError, SnapshotExpiredError
 from holdfast.formats import LOG_ID_KEY, SnapshotRecord, read_config, read_log_entry, version_name
-from holdfast.read._lance import Dataset
 from holdfast.read._lookup import Keys, lookup
 from holdfast.read._pins import release, take_pinned
-from holdfast.read._ranked import Vector, nearest, search_view
+from holdfast.read._ranked import Vector, nearest
+from holdfast.read._search import search_base, search_view
 from holdfast.read._snapshot import (
     BaseVersion,
     Freshness,
@@ -30,39 +30,24 @@ from holdfast.read._snapshot import (
 from holdfast.read._source import Shards
 from holdfast.read._sstables import Sstables
 from holdfast.read._view import View
-from holdfast.storage import Handle, ObjectStore
+from holdfast.storage import Handle
 
 T = TypeVar("T")
+
+K = 10
+"""How many rows `nearest` and `search` return by default."""
 
 
 class Reader:
     """Reads one table. Threads may share it.
 
-    Args:
-        store: the table's store.
-        arbiter: its arbiter, which is only asked to read.
-        address: where it is, as pylance takes it.
-        options: storage options with their values.
-        open_base: opens the newest version of the base table.
-        ids: gives pins their names.
+    Its arbiter is only asked to read.
     """
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        arbiter: Arbiter,
-        address: str,
-        options: Mapping[str, str],
-        open_base: Callable[[], Dataset],
-        *,
-        ids: Ids | None = None,
-    ) -> None:
-        self._store = store
-        self._arbiter = arbiter
-        self._address = address
-        self._open_base = open_base
-        self._sstables = Sstables(store, address, options)
-        self._ids = ids or RandomIds()
+    def __init__(self, versions: Versions) -> None:
+        self._versions = versions
+        self._core = core = versions.core
+        self._sstables = Sstables(core.store, core.location, core.resolved)
 
     def scan(
         self,
@@ -92,6 +77,55 @@ class Reader:
         check_limit(limit)
         return self.of_view(freshness, lambda view: _read_all(view, columns, filter, limit))
 
+    def count(self, filter: str | None = None, *, freshness: str = "latest") -> int:  # noqa: A002
+        """Return how many keys there are, or how many newest rows pass; see `Table.count`."""
+        return self.of_view(freshness, lambda view: view.count(filter))
+
+    def lookup(
+        self, keys: Keys, columns: Sequence[str] | None = None, *, freshness: str = "latest"
+    ) -> pa.Table:
+        """Return the rows of these keys; see `Table.lookup`."""
+        return self.of_view(freshness, lambda view: lookup(view, keys, columns))
+
+    def nearest(
+        self,
+        column: str,
+        query: Vector,
+        k: int = K,
+        *,
+        freshness: str = "latest",
+        **named: Any,  # noqa: ANN401 - as `read._ranked.nearest` has them
+    ) -> pa.Table:
+        """Return the rows with the closest vectors; see `Table.nearest`."""
+        return self.of_view(freshness, lambda view: nearest(view, column, query, k, **named))
+
+    def search(
+        self,
+        column: str,
+        query: str | FullTextQuery,
+        limit: int | None = K,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002
+        version: int | None = None,
+        freshness: str = "latest",
+    ) -> pa.Table:
+        """Return the rows that match best; see `Table.search`."""
+        if version is not None:
+            return search_base(
+                open_dataset(self._versions, version),
+                self._core.location,
+                column,
+                query,
+                limit=limit,
+                columns=columns,
+                filter=filter,
+            )
+        return self.of_view(
+            freshness,
+            lambda view: search_view(view, column, query, limit, columns=columns, filter=filter),
+        )
+
     def of_view(self, freshness: str, act: Callable[[View], T]) -> T:
         """Return what `act` makes of a snapshot, taken anew when its files are gone."""
         wanted = check_freshness(freshness)
@@ -99,25 +133,25 @@ class Reader:
 
     def take(self, freshness: Freshness = "latest") -> Snapshot:
         """Take a snapshot."""
-        return take_snapshot(Shards(self._store, self._arbiter, self._base), freshness)
+        return take_snapshot(Shards(self._core, self._base), freshness)
 
     def view(self, snapshot: Snapshot) -> View:
         """Open a snapshot."""
-        return View(snapshot, self._sstables.open, self._address)
+        return View(snapshot, self._sstables.open, self._core.location)
 
     def snapshot(self, freshness: str = "latest", *, pinned: bool = False) -> TableSnapshot:
         """Take a snapshot to read from several times; see `Table.snapshot`."""
         wanted = check_freshness(freshness)
         if not pinned:
             return TableSnapshot(self.view(self.take(wanted)), None)
-        token = self._ids.token()
-        taken = take_pinned(self._store, token, lambda: self.take(wanted))
-        return TableSnapshot(self.view(taken), lambda: release(self._store, token))
+        token = self._core.ids.token()
+        taken = take_pinned(self._core.store, token, lambda: self.take(wanted))
+        return TableSnapshot(self.view(taken), lambda: release(self._core.store, token))
 
     def _base(self) -> BaseVersion:
-        dataset = self._open_base()
+        dataset = open_dataset(self._versions)
         version = int(dataset.version)
-        manifest = self._store.get(version_name(version).path)
+        manifest = self._core.store.get(version_name(version).path)
         entry = read_log_entry(manifest)
         known = read_config(manifest).get(LOG_ID_KEY)
         return BaseVersion(
@@ -215,27 +249,52 @@ class TableSnapshot(Handle):
         """
         return self._of(lambda view: lookup(view, keys, columns))
 
-    def nearest(self, column: str, query: Vector, k: int = 10, **options: Any) -> pa.Table:  # noqa: ANN401
+    def nearest(
+        self,
+        column: str,
+        query: Vector,
+        k: int = K,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002
+        metric: str | None = None,
+        **options: Any,  # noqa: ANN401 - Lance's own names
+    ) -> pa.Table:
         """Return the rows with the closest vectors; see `Table.nearest`.
 
         Raises:
             As for `scan`.
         """
-        return self._of(lambda view: nearest(view, column, query, k, **options))
+        return self._of(
+            lambda view: nearest(
+                view,
+                column,
+                query,
+                k,
+                columns=columns,
+                filter=filter,
+                metric=metric,
+                options=options,
+            )
+        )
 
     def search(
         self,
         column: str,
-        query: object,
-        limit: int | None = 10,
-        **options: Any,  # noqa: ANN401
+        query: str | FullTextQuery,
+        limit: int | None = K,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002
     ) -> pa.Table:
-        """Return the rows that match one of `lance.query`'s objects; see `Table.search`.
+        """Return the rows that match best; see `Table.search`.
 
         Raises:
             As for `scan`.
         """
-        return self._of(lambda view: search_view(view, column, query, limit, **options))
+        return self._of(
+            lambda view: search_view(view, column, query, limit, columns=columns, filter=filter)
+        )
 
     def close(self) -> None:
         """Release the pin, if there is one; safe to call again."""
@@ -299,4 +358,4 @@ def _read_all(
     return pa.Table.from_batches(view.batches(columns, wanted, limit), view.schema(columns))
 
 
-__all__ = ["Keys", "Reader", "TableSnapshot", "Vector", "lookup", "nearest", "search_view"]
+__all__ = ["K", "Keys", "Reader", "TableSnapshot", "Vector"]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from holdfast.arbiter import Arbiter
+from holdfast.core import TableCore
 from holdfast.errors import CollectedError, WalGapError
-from holdfast.formats import MEM_WAL_FOLDER, Entry, ShardManifest, shard_of
+from holdfast.formats import Entry, ShardManifest
 from holdfast.read._snapshot import BaseVersion, LogTail
-from holdfast.storage import ObjectStore
 from holdfast.wal import Chain, ShardManifests, WalTailer
 
 
@@ -16,16 +15,12 @@ class Shards:
     """A `Source` over an object store, for one snapshot.
 
     Args:
-        store: the table's store.
-        arbiter: the table's arbiter; it is only asked to read.
+        core: the table; its arbiter is only asked to read.
         base: returns the newest version of the base table.
     """
 
-    def __init__(
-        self, store: ObjectStore, arbiter: Arbiter, base: Callable[[], BaseVersion]
-    ) -> None:
-        self._store = store
-        self._arbiter = arbiter
+    def __init__(self, core: TableCore, base: Callable[[], BaseVersion]) -> None:
+        self._core = core
         self._base = base
         self._manifests: dict[str, ShardManifests] = {}
 
@@ -35,8 +30,7 @@ class Shards:
         Raises:
             UnavailableError, PermissionDeniedError: the store did not tell.
         """
-        found = {shard_of(info.path) for info in self._store.list(MEM_WAL_FOLDER)}
-        return sorted(shard_id for shard_id in found if shard_id is not None)
+        return self._core.shard_ids()
 
     def manifest(self, shard_id: str) -> ShardManifest | None:
         """Return the newest manifest of a shard; None for a folder without any.
@@ -45,7 +39,7 @@ class Shards:
             As for `ShardManifests.latest`.
         """
         if shard_id not in self._manifests:
-            self._manifests[shard_id] = ShardManifests(self._store, self._arbiter, shard_id)
+            self._manifests[shard_id] = ShardManifests(self._core, shard_id)
         return self._manifests[shard_id].latest()
 
     def tail(self, manifest: ShardManifest) -> LogTail:
@@ -58,7 +52,7 @@ class Shards:
             CorruptError: an entry is damaged, or cannot follow the one before.
             UnavailableError, PermissionDeniedError: a store did not tell.
         """
-        tailer = WalTailer(self._store, self._arbiter, manifest.shard_id)
+        tailer = WalTailer(self._core, manifest.shard_id)
         chain = Chain(manifest.shard_id)
         position = manifest.replay_after
         entries: list[Entry] = []

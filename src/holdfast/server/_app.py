@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 from holdfast.errors import BackpressureError, HoldfastError, InvalidInputError, StaleHandleError
 from holdfast.options import is_loopback
 from holdfast.server import _routes as routes
+from holdfast.server import _rows as rows
 from holdfast.server._answers import (
     DENIED,
     INTERNAL,
@@ -225,6 +226,8 @@ class App:
             seen.size = len(body)
             headers = _headers(request)
             call = replace(known, id=parts, query=query, body=body, headers=headers)
+            if operation.name == "insert" and rows.is_shared(call):
+                return await rows.insert_shared(self._service, call, lane)
             return await asyncio.shield(lane.run(lambda: self._work(operation, call)))
 
     async def _page(self, request: Request, raw: bytes, request_id: str, seen: _Seen) -> Answer:

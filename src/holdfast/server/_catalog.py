@@ -182,10 +182,6 @@ def list_versions(here: Catalog, call: Call) -> Answer:
     _refuse_branch(fields)
     limit = call.number(fields, "limit")
     descending = call.query.get("descending", "").lower() == "true" or fields.get("descending")
-    if limit == 1 and descending and not fields.get("page_token"):
-        newest = here.namespace.list_table_versions(_request(call))
-        if newest["versions"]:
-            return _answer(newest)
     asked = models.ListTableVersionsRequest(
         id=list(call.id),
         limit=limit,

@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
-from holdfast import Table, TableStatus, VersionInfo
+from holdfast import Table, VersionInfo
 from holdfast._clock import Clock
 from holdfast.commits import Namespace, translated
 from holdfast.errors import HoldfastError, NotFoundError, StaleHandleError
-from holdfast.server._catalog import stats_of
 from holdfast.server._metrics import Metrics
 from holdfast.server._settings import ServerSettings
 from holdfast.server._tables import CURRENT, Tables
-from holdfast.upkeep import Diagnosis, VacuumResult, doctor
-from holdfast.wal import ShardState
+from holdfast.upkeep import Diagnosis, Status, VacuumResult, doctor
 
 log = logging.getLogger("holdfast.server")
 
@@ -33,6 +31,7 @@ MOST_TABLES = 1000
 _DEEPEST = 8
 _CHECKS_KEPT_FOR = timedelta(minutes=10)
 _BUSY_SECONDS = 2.0  # a table that is committed to all the time is looked at so often at most
+_RETRY_SECONDS = 2.0  # after a store gave no answer
 _RESTS = 9  # it rests so many times as long as it looked: at most a tenth of a processor
 
 
@@ -47,24 +46,34 @@ class Look(Generic[Kind]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """One table at a glance."""
+    """One table at a glance.
 
-    status: TableStatus
-    size: int
-    stats: Mapping[str, Any]
-    fragments: tuple[tuple[int, int, int], ...]
-    shards: tuple[ShardState, ...]
-    commits: tuple[VersionInfo, ...]
+    Attributes:
+        status: how it is doing: what `holdfast status` shows.
+        fragment_sizes: the bytes of each fragment of its newest version.
+        commits: its newest versions.
+        problem: why its newest version cannot be opened; there is the status alone then.
+    """
+
+    status: Status
+    fragment_sizes: tuple[int, ...] = ()
+    commits: tuple[VersionInfo, ...] = ()
+    problem: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of its data files."""
+        return sum(self.fragment_sizes)
 
     @property
     def lag(self) -> int:
         """Return how many log entries are not flushed."""
-        return sum(shard.log_entries for shard in self.shards)
+        return sum(shard.lag_entries for shard in self.status.shards)
 
     @property
     def generations(self) -> int:
         """Return how many generations are not drained."""
-        return sum(shard.generations for shard in self.shards)
+        return sum(shard.generations for shard in self.status.shards)
 
     @property
     def last(self) -> datetime | None:
@@ -101,6 +110,7 @@ class Looks:
         self._checks: dict[Id, Look[Check]] = {}
         self._checking: set[Id] = set()
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="holdfast-checks")
+        self.unreachable: str | None = None  # why the tables could not be listed the last time
         self._ended = threading.Event()
         self._pause = settings.look.total_seconds()
         self._thread = threading.Thread(target=self._run, name="holdfast-looks", daemon=True)
@@ -149,13 +159,17 @@ class Looks:
             try:
                 self._look_at_all()
             except HoldfastError as error:
+                self.unreachable = str(error)
                 log.warning("tables could not be listed", extra={"reason": str(error)})
+                self._ended.wait(_RETRY_SECONDS)
+                continue
             took = self._clock.elapsed() - begun
             self._pause = max(self._settings.look.total_seconds(), _RESTS * took)
             self._ended.wait(self._pause)
 
     def _look_at_all(self) -> None:
         found = find_tables(self._namespace)
+        self.unreachable = None
         for table_id in found:
             if self._ended.is_set():
                 return
@@ -216,27 +230,21 @@ class Looks:
 
 
 def summarize(table: Table) -> Summary:
-    """Look at a table."""
+    """Look at a table; of one whose newest version cannot be opened its status is kept."""
     status = table.status()
-    dataset: Any = table.dataset()  # Any: pylance's stubs lack much of it
-    with translated(table.uri):
-        stats = stats_of(dataset)
-        fragments = tuple(
-            (
-                int(part.fragment_id),
-                int(part.metadata.num_rows),
-                sum(int(file.file_size_bytes or 0) for file in part.metadata.files),
+    try:
+        dataset: Any = table.dataset()  # Any: pylance's stubs lack much of it
+        with translated(table.uri):
+            sizes = tuple(
+                sum(int(file.file_size_bytes or 0) for file in part.metadata.files)
+                for part in dataset.get_fragments()
             )
-            for part in dataset.get_fragments()
-        )
-    return Summary(
-        status=status,
-        size=int(stats["total_bytes"]),
-        stats=stats,
-        fragments=fragments,
-        shards=tuple(table.shard_states()),
-        commits=tuple(table.history(_LAST_COMMITS)),
-    )
+        commits = tuple(table.history(_LAST_COMMITS))
+    except StaleHandleError:
+        raise
+    except HoldfastError as error:
+        return Summary(status=status, problem=str(error))
+    return Summary(status=status, fragment_sizes=sizes, commits=commits)
 
 
 def find_tables(namespace: Namespace, start: Sequence[str] = ()) -> list[Id]:
@@ -265,5 +273,6 @@ def _gauges(summary: Summary, at: float) -> dict[str, float]:
         "staged_bytes": status.staged_bytes,
         "log_lag_entries": summary.lag,
         "generations_waiting": summary.generations,
+        "alerts": len(status.alerts),
         "seen_timestamp_seconds": at,
     }

@@ -40,6 +40,7 @@ GAUGES: Mapping[str, str] = {
     "staged_bytes": "Bytes that wait for a decision, or were left behind.",
     "log_lag_entries": "Log entries that are not flushed yet.",
     "generations_waiting": "Flushed generations that are not merged yet.",
+    "alerts": "Alerts of `holdfast status`: what needs a person.",
     "seen_timestamp_seconds": "When these gauges were read.",
 }
 

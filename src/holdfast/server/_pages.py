@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import Any, Protocol
 from urllib.parse import parse_qs, quote
 
+import pyarrow as pa
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -26,7 +27,7 @@ from holdfast.server import _views as views
 from holdfast.server._answers import Answer, Call
 from holdfast.server._looks import MOST_TABLES, Id, Looks, find_tables
 from holdfast.server._metrics import Metrics
-from holdfast.server._sessions import end_cookie, make_cookie, read_cookie
+from holdfast.server._sessions import end_cookies, make_cookie, read_cookie
 from holdfast.server._settings import ServerSettings
 from holdfast.server._snippets import snippets
 from holdfast.server._tables import Tables
@@ -73,6 +74,7 @@ class Pages:
             utc=views.utc,
             cell=views.cell,
             age=self._age,
+            span=views.span,
         )
         self._environment.globals.update(
             prefix=here.settings.root_path, release=__version__, root=here.settings.root
@@ -94,7 +96,7 @@ class Pages:
         if folder == "static" and name in _STATIC and method in {"GET", "HEAD"}:
             return self._static(name)
         if path in {"/login", "/logout"} and method in {"GET", "POST"}:
-            return self._login(method, call) if path == "/login" else self._logout()
+            return self._login(method, call) if path == "/login" else self._logout(call)
         if path != "/" and folder != "table":
             raise NotFoundError("there is no such page")
         if method not in {"GET", "HEAD"}:
@@ -142,7 +144,8 @@ class Pages:
         self._here.namespace.location(table_id)  # refuses names that cannot be
         look = self._here.looks.summary(table_id)
         page, _ = _page_of(call, _MAX_PAGES * _VERSIONS_PER_PAGE, _VERSIONS_PER_PAGE)
-        details = self._details(table_id, page) if look.problem is None else {}
+        readable = look.seen is not None and look.seen.problem is None
+        details = self._details(table_id, page, call) if readable else {}
         return self._page(
             "table.html",
             title=".".join(table_id),
@@ -153,25 +156,27 @@ class Pages:
             check=self._here.looks.check(table_id) if look.problem is None else None,
             owner=(
                 self._here.writers.owner(table_id)
-                if look.seen is not None and look.seen.shards
+                if look.seen is not None and look.seen.status.shards
                 else None
             ),
             charts=self._charts(".".join(table_id)),
             fragments_chart=(
-                "" if look.seen is None else Markup(views.fragments_chart(look.seen.fragments))  # noqa: S704 - made by us, every text in it escaped
+                "" if look.seen is None else Markup(views.fragments_chart(look.seen.fragment_sizes))  # noqa: S704 - made by us, every text in it escaped
             ),
-            snippets=self._snippets(table_id, call),
             authenticated=self._here.settings.tokens is not None,
             **details,
         )
 
-    def _details(self, table_id: Id, page: int) -> dict[str, Any]:
+    def _details(self, table_id: Id, page: int, call: Call) -> dict[str, Any]:
         """Return what is read anew for a view: some history, a few rows, indexes."""
         try:
-            return self._read_details(self._here.tables.open(table_id), page)
+            table = self._here.tables.open(table_id)
+            details = self._read_details(table, page)
         except StaleHandleError:
             self._here.tables.forget(table_id)
-            return self._read_details(self._here.tables.open(table_id), page)
+            table = self._here.tables.open(table_id)
+            details = self._read_details(table, page)
+        return {**details, "snippets": self._snippets(table_id, table.schema, call)}
 
     def _read_details(self, table: Table, page: int) -> dict[str, Any]:
         last = page * _VERSIONS_PER_PAGE
@@ -206,12 +211,13 @@ class Pages:
             "builds": table.index_builds(),
         }
 
-    def _snippets(self, table_id: Id, call: Call) -> list[tuple[str, str]]:
+    def _snippets(self, table_id: Id, schema: pa.Schema, call: Call) -> list[tuple[str, str]]:
         settings = self._here.settings
         scheme = "http" if settings.certificate is None else "https"
         host = call.headers.get("host", "127.0.0.1:8181")
         return snippets(
             table_id,
+            schema,
             url=f"{scheme}://{host}{settings.root_path}",
             location=self._here.namespace.location(table_id),
             path=_path(table_id),
@@ -251,9 +257,23 @@ class Pages:
             return self._page("login.html", status=401, title="Log in", wrong=True)
         return _redirect(f"{settings.root_path}/", {"set-cookie": cookie})
 
-    def _logout(self) -> Answer:
-        cookie = end_cookie(path=self._cookie_path, secure=self._secure)
-        return _redirect(f"{self._here.settings.root_path}/login", {"set-cookie": cookie})
+    def _logout(self, call: Call) -> Answer:
+        """End a session; an answer ends one cookie, so whoever has several is sent here again."""
+        settings = self._here.settings
+        if settings.tokens is None:
+            return _redirect(f"{settings.root_path}/")
+        cookies = list(
+            end_cookies(
+                settings.tokens,
+                call.headers.get("cookie", ""),
+                self._here.clock,
+                path=self._cookie_path,
+                secure=self._secure,
+            )
+        )
+        following = "/logout" if len(cookies) > 1 else "/login"
+        headers = {"set-cookie": cookies[0]} if cookies else {}
+        return _redirect(f"{settings.root_path}{following}", headers)
 
     @property
     def _secure(self) -> bool:

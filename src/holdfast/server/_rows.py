@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -20,6 +21,8 @@ from holdfast.errors import AlreadyExistsError, InvalidInputError
 from holdfast.server._answers import UNAVAILABLE, Answer, Call, json_answer, problem
 from holdfast.server._arrow import FILE, JSON, STREAM, read_rows, to_file, to_json, to_stream
 from holdfast.server._catalog import Catalog
+from holdfast.server._inserts import Inserts
+from holdfast.server._lanes import Lane
 from holdfast.server._writers import OwnedElsewhereError
 from holdfast.table import Table
 from holdfast.txn import TxnLike
@@ -32,6 +35,9 @@ OWNER_HEADER = "holdfast-owner"
 
 _APP = re.compile(r"(.+)/([0-9]{1,19})", re.DOTALL)
 _MAX_K = 1_000_000
+_LARGE_BYTES = 4 << 20  # from here on a fragment of its own costs little
+_QUICK_BYTES = 16 << 10  # decoded so quickly that no request waits for it
+INSERT_MODES = {"append", "overwrite"}
 _QUERY_FIELDS = {
     "bypass_vector_index",
     "columns",
@@ -56,18 +62,39 @@ _QUERY_FIELDS = {
 }
 
 
+class Sharing(Protocol):
+    """What inserts that share a version are handed to."""
+
+    inserts: Inserts
+
+
+def is_shared(call: Call) -> bool:
+    """Tell whether an insert may become one version with those that arrive at the same time."""
+    plain = "durable" not in call.query and _mode(call, "append", INSERT_MODES) == "append"
+    return plain and len(call.body) <= _LARGE_BYTES
+
+
+async def insert_shared(here: Sharing, call: Call, lane: Lane) -> Answer:
+    """Add rows, together with those of others."""
+    txn = txn_of(call)
+    parse = partial(read_rows, call.body, call.headers.get("content-type", ""))
+    rows = parse() if len(call.body) <= _QUICK_BYTES else await lane.run(parse)
+    return _committed(await here.inserts.add(call.id, (rows, txn)), call)
+
+
 def insert(here: Catalog, call: Call) -> Answer:
-    """Add rows, or replace all rows with them."""
-    mode = _mode(call, "append", {"append", "overwrite"})
+    """Add many rows, put rows into the log, or replace all rows."""
+    mode = _mode(call, "append", INSERT_MODES)
     txn = txn_of(call)
     rows = read_rows(call.body, call.headers.get("content-type", ""))
     if "durable" in call.query:
         return _put(here, call, rows, mode, txn)
+    table = here.tables.open(call.id)
     if mode == "append":
-        return _committed(here.tables.insert(call.id, rows, txn, len(call.body)), call)
+        return _committed(table.append(rows, txn=txn), call)
     done = write_table(
         rows,
-        here.tables.open(call.id).uri,
+        table.uri,
         mode="overwrite",
         txn=txn,
         storage_options=here.settings.storage_options,

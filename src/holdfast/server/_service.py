@@ -10,6 +10,7 @@ from holdfast._clock import Clock, SystemClock
 from holdfast._ids import Ids, RandomIds
 from holdfast.commits import Namespace
 from holdfast.server._answers import UNAVAILABLE, Answer, json_answer, problem
+from holdfast.server._inserts import Inserts
 from holdfast.server._lanes import Buffers, Lane
 from holdfast.server._looks import Looks
 from holdfast.server._metrics import Metrics
@@ -48,6 +49,7 @@ class Service:
                 ("pages", _PAGE_THREADS),
             )
         }
+        self.inserts = Inserts(self.lanes["rows"], self.tables.append)
         self.started = self.clock.now()
         self.looks = Looks(settings, self.namespace, self.tables, self.metrics, self.clock)
         self.pages = Pages(self)
@@ -99,6 +101,11 @@ class Service:
     def _ready(self) -> Answer:
         if self._stopping.is_set():
             return problem(UNAVAILABLE, "this server is about to end", kind="unavailable")
+        if self.looks.unreachable is not None:
+            # Whoever asks needs no token, so the reason stays in the log.
+            return problem(
+                UNAVAILABLE, "the store of the tables gave no answer", kind="unavailable"
+            )
         return json_answer({"status": "ready"})
 
 

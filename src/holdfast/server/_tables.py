@@ -5,15 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextvars import ContextVar
-from functools import partial
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
 from holdfast import CommitResult, Table, open_table
-from holdfast.commits import GroupCommit, Namespace, Ticket
-from holdfast.errors import HoldfastError, NotFoundError
+from holdfast.commits import Namespace
+from holdfast.errors import HoldfastError, NotFoundError, StaleHandleError
 from holdfast.server._settings import ServerSettings
 from holdfast.txn import TxnLike
 
@@ -23,9 +21,7 @@ CURRENT: ContextVar[str] = ContextVar("holdfast_table", default="")
 
 Rows: TypeAlias = "pa.Table | list[dict[str, Any]]"
 Insert: TypeAlias = tuple[Rows, TxnLike | None]
-Group: TypeAlias = GroupCommit[Insert, CommitResult]
-
-_LARGE_BYTES = 4 << 20  # from here on a fragment of its own costs little
+Id: TypeAlias = tuple[str, ...]
 
 
 class Tables:
@@ -35,8 +31,7 @@ class Tables:
         self._settings = settings
         self._namespace = namespace
         self._lock = threading.Lock()  # guards _open
-        self._open: dict[tuple[str, ...], Table] = {}
-        self._groups: WeakKeyDictionary[Table, Group] = WeakKeyDictionary()
+        self._open: dict[Id, Table] = {}
 
     def open(self, table_id: Sequence[str]) -> Table:
         """Return a table.
@@ -62,24 +57,30 @@ class Tables:
         CURRENT.set(".".join(key))
         return table
 
-    def insert(
-        self, table_id: Sequence[str], rows: Rows, txn: TxnLike | None, size: int
-    ) -> CommitResult:
-        """Add rows; small ones that arrive at the same time become one version and one fragment.
+    def append(self, table_id: Id, inserts: Sequence[Insert]) -> list[CommitResult | HoldfastError]:
+        """Add rows of several callers as one version and one fragment; return each one's outcome.
 
-        `size` is how many bytes they came in.
+        Those that a stale handle refused are added once more: the table was made anew.
 
         Raises:
-            HoldfastError: as for `Table.append`.
+            HoldfastError: as for `Table.append_all`; nothing was added.
         """
-        table = self.open(table_id)
-        if size > _LARGE_BYTES:
-            return table.append(rows, txn=txn)  # its own fragment, maybe in a common version
-        with self._lock:
-            group = self._groups.get(table)
-            if group is None:
-                group = self._groups[table] = GroupCommit(partial(_append_all, table))
-        return group.submit((rows, txn))
+        outcomes = self._append_once(table_id, inserts)
+        stale = [n for n, outcome in enumerate(outcomes) if isinstance(outcome, StaleHandleError)]
+        if stale:
+            self.forget(table_id)
+            again = self._append_once(table_id, [inserts[number] for number in stale])
+            for number, outcome in zip(stale, again, strict=True):
+                outcomes[number] = outcome
+        return outcomes
+
+    def _append_once(
+        self, table_id: Id, inserts: Sequence[Insert]
+    ) -> list[CommitResult | HoldfastError]:
+        try:
+            return self.open(table_id).append_all(inserts)
+        except StaleHandleError as error:
+            return [error for _ in inserts]
 
     def forget(self, table_id: Sequence[str]) -> None:
         """Let go of a handle; calls that are under way keep it to their end."""
@@ -92,13 +93,3 @@ class Tables:
             tables, self._open = list(self._open.values()), {}
         for table in tables:
             table.close()
-
-
-def _append_all(table: Table, tickets: Sequence[Ticket[Insert, CommitResult]]) -> None:
-    """Add the rows of all who wait, and give each its outcome."""
-    outcomes = table.append_all([ticket.item for ticket in tickets])
-    for ticket, outcome in zip(tickets, outcomes, strict=True):
-        if isinstance(outcome, HoldfastError):
-            ticket.fail(outcome)
-        else:
-            ticket.succeed(outcome)

@@ -38,12 +38,15 @@ def count(many: float, noun: str) -> str:
 
 def age(seconds: float) -> str:
     """Return how long ago something was."""
-    if seconds < 1:
-        return "just now"
-    for unit, span in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * span:
-            return f"{seconds / span:.0f} {unit} ago"
-    return f"{seconds:.0f} s ago"
+    return "just now" if seconds < 1 else f"{span(seconds)} ago"
+
+
+def span(seconds: float) -> str:
+    """Return a length of time, in its largest unit."""
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def utc(at: datetime | float) -> str:
@@ -97,9 +100,9 @@ def charts(commits: Sequence[Commit], started: float, clock: Clock) -> dict[str,
     }
 
 
-def fragments_chart(fragments: Sequence[tuple[int, int, int]]) -> str:
+def fragments_chart(fragment_sizes: Sequence[int]) -> str:
     """Return the sizes of fragments, largest first."""
-    sizes = sorted((one[2] for one in fragments), reverse=True)
+    sizes = sorted(fragment_sizes, reverse=True)
     shown = sizes[:200]
     return bars(
         shown,

@@ -12,14 +12,18 @@ if TYPE_CHECKING:
         kept_index,
         read_base,
         read_entry,
+        read_entry_at,
+        read_log_base,
+        read_merged,
     )
+    from holdfast.shard._claims import check_log, claim_slots, claim_writer
     from holdfast.shard._config import ShardWriterConfig
     from holdfast.shard._engine import MEMTABLE_TAG, PutResult
+    from holdfast.shard._prepare import prepare_writers, read_newest_base
     from holdfast.shard._rows import Given, fitted, rows_of, stored, tombstones_of
     from holdfast.shard._shards import UNSHARDED, Router, Shard, Sharding, find_shard
-    from holdfast.shard._sstables import Sstables, whole
+    from holdfast.shard._sstables import Sstables, sstables_of, whole
     from holdfast.shard._stats import MemTableStats, WalStats, WriterStats
-    from holdfast.shard._verbs import ShardVerbs
     from holdfast.shard._writer import ShardWriter
 
 __all__ = [
@@ -32,7 +36,6 @@ __all__ = [
     "PutResult",
     "Router",
     "Shard",
-    "ShardVerbs",
     "ShardWriter",
     "ShardWriterConfig",
     "Sharding",
@@ -40,12 +43,21 @@ __all__ = [
     "WalStats",
     "WriterStats",
     "base_of_rows",
+    "check_log",
+    "claim_slots",
+    "claim_writer",
     "find_shard",
     "fitted",
     "kept_index",
+    "prepare_writers",
     "read_base",
     "read_entry",
+    "read_entry_at",
+    "read_log_base",
+    "read_merged",
+    "read_newest_base",
     "rows_of",
+    "sstables_of",
     "stored",
     "tombstones_of",
     "whole",
@@ -54,14 +66,18 @@ __all__ = [
 __getattr__ = load_names(
     __name__,
     {
-        "_base": "Base KeptIndex base_of_rows kept_index read_base read_entry",
+        "_base": (
+            "Base KeptIndex base_of_rows kept_index read_base read_entry read_entry_at "
+            "read_log_base read_merged"
+        ),
+        "_claims": "check_log claim_slots claim_writer",
         "_config": "ShardWriterConfig",
         "_engine": "MEMTABLE_TAG PutResult",
+        "_prepare": "prepare_writers read_newest_base",
         "_rows": "Given fitted rows_of stored tombstones_of",
         "_shards": "UNSHARDED Router Shard Sharding find_shard",
-        "_sstables": "Sstables whole",
+        "_sstables": "Sstables sstables_of whole",
         "_stats": "MemTableStats WalStats WriterStats",
-        "_verbs": "ShardVerbs",
         "_writer": "ShardWriter",
     },
 )

@@ -11,6 +11,7 @@ import pyarrow as pa
 from lance.query import DocumentGranularity
 
 from holdfast.commits import check_log_id, lost_log
+from holdfast.core import TableCore
 from holdfast.errors import InvalidInputError
 from holdfast.formats import (
     MEM_WAL_INDEX,
@@ -172,6 +173,42 @@ def read_entry(manifest: bytes, shard_ids: Callable[[], Sequence[str]]) -> LogEn
     if entry is None and (shards := shard_ids()):
         raise lost_log(version=head.version, shards=len(shards))
     return entry
+
+
+def read_entry_at(core: TableCore, dataset: lance.LanceDataset) -> LogEntry | None:
+    """Return the entry of the log that a version has; None when the table has no log.
+
+    Raises:
+        LogLostError: it has shards, but their entry is lost.
+        NotFoundError: the version is gone.
+    """
+    return read_entry(core.manifest(int(dataset.version)), core.shard_ids)
+
+
+def read_merged(core: TableCore, dataset: lance.LanceDataset) -> dict[str, int]:
+    """Return, by shard id, the newest generation that a version has merged.
+
+    Raises:
+        LogLostError: it has shards, but their entry is lost.
+        NotFoundError: the version is gone.
+    """
+    entry = read_entry_at(core, dataset)
+    return {} if entry is None else entry.merged
+
+
+def read_log_base(core: TableCore, dataset: lance.LanceDataset) -> Base:
+    """Return what the manifest of a version says, of a table that has a log.
+
+    Raises:
+        InvalidInputError: the table has no log, or can have none.
+        LogLostError: it has shards, but their entry is lost.
+        NotFoundError: the version is gone.
+    """
+    if read_entry_at(core, dataset) is None:
+        raise InvalidInputError(
+            "this table has no log: there is nothing to flush or merge", table=core.location
+        )
+    return read_base(dataset, core.manifest(int(dataset.version)))
 
 
 def _kept(dataset: lance.LanceDataset, details: MemWalDetails) -> tuple[KeptIndex, ...]:

@@ -20,6 +20,7 @@ from lance.file import LanceFileReader, LanceFileWriter
 
 from holdfast._ids import Ids
 from holdfast.commits import translated
+from holdfast.core import TableCore
 from holdfast.formats import (
     BLOOM_FILE,
     KEY_INDEX_DATA,
@@ -222,3 +223,8 @@ def _add_index(dataset: lance.LanceDataset, index: KeptIndex) -> None:
         kind: Any = index.kind  # pylance lists the kinds of today
         settings: dict[str, Any] = dict(index.settings)
         dataset.create_scalar_index(index.column, kind, name=index.name, replace=True, **settings)
+
+
+def sstables_of(core: TableCore) -> Sstables:
+    """Return what writes and opens the SSTables of a table."""
+    return Sstables(core.store, core.location, core.resolved, core.ids)

@@ -2,7 +2,7 @@
 
     with table.claim_writer("unsharded") as writer:   # writes: it locks the writer before out
         writer.put(rows)                              # durable when it returns
-        writer.delete([17, 18])
+        writer.delete_keys([17, 18])
         writer.lookup([19])
 
     put -> queue -> one log entry per group, decided -> acknowledged and in the MemTable
@@ -22,6 +22,7 @@ from datetime import timedelta
 from typing import Any, Protocol, Self
 
 import pyarrow as pa
+from lance.query import FullTextQuery
 
 from holdfast.commits import Data
 from holdfast.errors import (
@@ -117,7 +118,7 @@ class ShardWriter(Engine):
         self._check()
         return self._put(rows_of(data, self._base), timeout, txn)
 
-    def delete(
+    def delete_keys(
         self, keys: Keys, *, txn: TxnLike | None = None, timeout: timedelta | None = None
     ) -> PutResult:
         """Delete rows by key; durable when this returns. A key that is not there is fine.
@@ -153,7 +154,7 @@ class ShardWriter(Engine):
         self._check()
         return self._nowait(rows_of(data, self._base), txn)
 
-    def delete_nowait(self, keys: Keys, *, txn: TxnLike | None = None) -> Future[PutResult]:
+    def delete_keys_nowait(self, keys: Keys, *, txn: TxnLike | None = None) -> Future[PutResult]:
         """Delete rows by key and return at once; the future is done when that is durable.
 
         Raises:
@@ -164,7 +165,7 @@ class ShardWriter(Engine):
         self._check()
         return self._nowait(tombstones_of(keys, self._base), txn)
 
-    def lookup(self, keys: Keys, *, columns: Sequence[str] | None = None) -> pa.Table:
+    def lookup(self, keys: Keys, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the newest rows of keys that this writer holds, in the order of the keys.
 
         Rows that are flushed already, or in the base table, are not found here: the table's
@@ -179,16 +180,16 @@ class ShardWriter(Engine):
 
     def scan(
         self,
+        columns: Sequence[str] | None = None,
         filter: str | None = None,  # noqa: A002 - Lance's word
         *,
-        columns: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> pa.Table:
         """Return the rows that this writer holds, the newest of each key; see `lookup`.
 
         Args:
-            filter: SQL as Lance speaks it, such as `"score > 0.5"`.
             columns: which columns; all by default.
+            filter: SQL as Lance speaks it, such as `"score > 0.5"`.
             limit: how many rows at most.
 
         Raises:
@@ -198,13 +199,22 @@ class ShardWriter(Engine):
         """
         return self._reading.scan(self._readable(), filter, columns, limit)
 
+    def count(self, filter: str | None = None) -> int:  # noqa: A002 - Lance's word
+        """Return how many rows this writer holds, or pass the filter; see `lookup`.
+
+        Raises:
+            As for `scan`.
+        """
+        return self._reading.count(self._readable(), filter)
+
     def search(
         self,
         column: str,
-        query: object,
+        query: str | FullTextQuery,
+        limit: int | None = _SEARCH_LIMIT,
         *,
         columns: Sequence[str] | None = None,
-        limit: int | None = _SEARCH_LIMIT,
+        filter: str | None = None,  # noqa: A002 - Lance's word
     ) -> pa.Table:
         """Return rows that this writer holds whose text matches, best first; see `lookup`.
 
@@ -213,8 +223,9 @@ class ShardWriter(Engine):
         Args:
             column: a column of text.
             query: words, or one of Lance's query objects.
-            columns: which columns; all by default. `_score` comes with them.
             limit: how many rows at most; None for all.
+            columns: which columns; all by default. `_score` comes with them.
+            filter: SQL; only rows for which it is true are returned.
 
         Raises:
             InvalidInputError: no column of text, an unknown column, or a writer without
@@ -224,17 +235,19 @@ class ShardWriter(Engine):
         """
         tables = self._readable()
         self._use_newest_indexes()
-        return self._reading.search(tables, column, query, columns, limit)
+        return self._reading.search(
+            tables, column, query, columns=columns, limit=limit, condition=filter
+        )
 
     def nearest(
         self,
         column: str,
         query: Vector,
-        *,
         k: int = _SEARCH_LIMIT,
-        metric: str | None = None,
-        filter: str | None = None,  # noqa: A002 - Lance's word
+        *,
         columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - Lance's word
+        metric: str | None = None,
     ) -> pa.Table:
         """Return the k rows that this writer holds with the nearest vectors; see `lookup`.
 
@@ -244,9 +257,9 @@ class ShardWriter(Engine):
             column: a column of vectors.
             query: a vector of the same length.
             k: how many rows.
-            metric: `l2`, `cosine` or `dot`; as the table's index has it, else `l2`.
-            filter: SQL; only rows for which it is true are compared.
             columns: which columns; all by default. `_distance` comes with them.
+            filter: SQL; only rows for which it is true are compared.
+            metric: `l2`, `cosine` or `dot`; as the table's index has it, else `l2`.
 
         Raises:
             InvalidInputError: no column of vectors, a query that does not fit, an unknown

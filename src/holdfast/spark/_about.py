@@ -14,12 +14,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from holdfast.arbiter import open_arbiter
+from holdfast.core import TableCore
 from holdfast.errors import UnsupportedError
 from holdfast.spark._options import Use, parse
 from holdfast.spark._place import Place
 from holdfast.spark._types import batches_for_spark, spark_schema
 from holdfast.storage import open_store
-from holdfast.wal import ShardManifests, list_shards
+from holdfast.wal import ShardManifests
 
 OPTION = "secretAbout"
 Row = dict[str, Any]  # Any: one value per column
@@ -60,8 +61,9 @@ def _files(place: Place) -> list[Row]:
 def _shards(place: Place) -> list[Row]:
     store = open_store(place.uri, place.storage)
     arbiter = open_arbiter(place.uri, place.storage, commit_store=place.commit_store)
+    core = TableCore(store, arbiter, place.uri, place.storage)
     try:
-        found = [ShardManifests(store, arbiter, shard).latest() for shard in list_shards(store)]
+        found = [ShardManifests(core, shard).latest() for shard in core.shard_ids()]
     finally:
         arbiter.close()
     return [

@@ -277,7 +277,7 @@ def _plan_create(question: Question, options: Options) -> Mapping[str, Any]:
 
 
 def _create(question: Question, options: Options) -> Mapping[str, Any]:
-    from holdfast.table import create_table  # noqa: PLC0415 - workers do without
+    from holdfast.lifecycle import create_table  # noqa: PLC0415 - workers do without
 
     given, _ = _creation(question, options)
     frame = spark.StructType.fromJson(json.loads(question["schema"]))

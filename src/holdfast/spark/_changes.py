@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -37,6 +38,7 @@ from holdfast.changes import (
     find_start,
     lag_behind,
     plan_changes,
+    record_now,
 )
 from holdfast.errors import InvalidInputError
 from holdfast.options import resolve
@@ -75,12 +77,13 @@ class _Followed:
     def __init__(self, place: Place, given: Given) -> None:
         self._table: Table = place.table()
         self._given = given
-        self.history: History = self._table._history()  # noqa: SLF001 - the same reader
+        self.history: History = History(self._table.versions)
 
     def start(self) -> ChangeCursor:
         """Return where the user wants changes to begin."""
         freshness, since = self._given.get("freshness"), _since(self._given)
-        return find_start(self.history, since, freshness, self._table._record)  # noqa: SLF001 - as above
+        record = partial(record_now, self._table.versions)
+        return find_start(self.history, since, freshness, record)
 
     def columns(self, schema: StructType) -> pa.Schema:
         """Return the columns that tasks read for a schema.

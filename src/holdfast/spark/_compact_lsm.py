@@ -51,7 +51,7 @@ class SparkBase(LanceBase):
         options: Mapping[str, str],
         progress: Progress | None,
     ) -> None:
-        super().__init__(table._log_ground())  # noqa: SLF001 - an edge of the same house
+        super().__init__(table.versions)
         self._spark = spark
         self._uri = table.uri
         self._options = options
@@ -139,5 +139,4 @@ def compact_lsm_by_spark(
     def merge(shard_id: str, manifests: ShardManifests) -> ShardMerge:
         return merge_shard(base, manifests, shard_id, rows=rows)
 
-    ground = table._log_ground()  # noqa: SLF001 - an edge of the same house
-    return compact_lsm(ground, shards=shards, rows=rows, merge=merge)
+    return compact_lsm(table.versions, shards=shards, rows=rows, merge=merge)

@@ -30,7 +30,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from holdfast.arbiter import open_arbiter, read_pin
+from holdfast.arbiter import read_pin
 from holdfast.commits import transaction_of
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.formats import VersionFacts, data_path, read_log_entry, version_name
@@ -39,7 +39,6 @@ from holdfast.spark._options import Given, Use, parse
 from holdfast.spark._place import Place
 from holdfast.spark._read import Piece, read_part, share_out
 from holdfast.spark._types import check_readable
-from holdfast.storage import open_store
 
 Offset: TypeAlias = dict[str, Any]
 """What Spark keeps in its checkpoint as JSON."""
@@ -225,15 +224,13 @@ class _Log:
 
     def __init__(self, place: Place, given: Given) -> None:
         self._table = place.table()
-        self._store = open_store(place.uri, place.storage)
-        self._arbiter = open_arbiter(place.uri, place.storage, commit_store=place.commit_store)
         self._skips = bool(given.get("skipChangeCommits"))
         self._added: dict[tuple[int, bool], list[tuple[int, int]]] = {}
 
     @property
     def table_id(self) -> str:
         """Return the id of the table that is there now: it may be made anew under a stream."""
-        pin = read_pin(self._store)
+        pin = read_pin(self._table.core.store)
         return "" if pin is None else pin.table_id
 
     def newest(self) -> int:
@@ -266,7 +263,7 @@ class _Log:
         return self._added[key]
 
     def _look(self, version: int, *, everything: bool) -> list[tuple[int, int]]:
-        body = self._arbiter.read(version_name(version))
+        body = self._table.core.arbiter.read(version_name(version))
         if body is None:
             raise NotFoundError(
                 "a version that the stream has not read is gone: it was removed by vacuum or "
@@ -277,7 +274,7 @@ class _Log:
         sizes = facts.fragment_bytes()
         if everything:
             return list(sizes.items())
-        transaction = transaction_of(self._store, facts)
+        transaction = transaction_of(self._table.core.store, facts)
         operation = "Unknown" if transaction is None else transaction.operation
         if transaction is not None and operation == "Append":
             files = {data_path(file.path) for part in transaction.added for file in part.files}
@@ -307,7 +304,7 @@ class _Log:
         now = read_log_entry(body)
         if now is None:
             return None
-        before = self._arbiter.read(version_name(version - 1))
+        before = self._table.core.arbiter.read(version_name(version - 1))
         if before is None:
             raise NotFoundError(
                 "the version before one that the stream has not read is gone: it was removed by "
@@ -323,4 +320,3 @@ class _Log:
     def close(self) -> None:
         """Let go of connections."""
         self._table.close()
-        self._arbiter.close()

@@ -69,13 +69,13 @@ class SparkBuilds:
         )
 
     def _indexes(self) -> Indexes:
-        return self.table._indexes()  # noqa: SLF001 - the verbs' own way in
+        return Indexes(self.table.versions)
 
     def _run(
         self, indexes: Indexes, record: BuildRecord, watch: Watch | None
     ) -> Iterator[TaskDone]:
         """Let Spark run the tasks that have not finished."""
-        finished = set(finished_tasks(indexes.ground, record))
+        finished = set(finished_tasks(indexes.files, record))
         todo = [task for task in range(len(record.tasks)) if task not in finished]
         place = {
             "uri": self.table.uri,
@@ -111,7 +111,7 @@ def build(given: Mapping[str, Any]) -> Mapping[str, Any]:  # Any: JSON
     """Run one task of a build; on an executor."""
     table = open_table(given["uri"], given["options"], commit_store=given["commit_store"])
     try:
-        done = table._indexes().run_task(given["build_id"], int(given["task"]))  # noqa: SLF001
+        done = Indexes(table.versions).run_task(given["build_id"], int(given["task"]))
     finally:
         table.close()
     return {"task": done.task, "reused": done.reused, "documents": done.documents}

@@ -20,7 +20,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from holdfast.commits import address_of
+from holdfast.core import address_of
 from holdfast.errors import FencedError, HoldfastError, InvalidInputError
 from holdfast.formats import MAX_ENTRY_BYTES
 from holdfast.options import StorageOptions

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 from holdfast.arbiter import SupportsVerdict, Verdict
 from holdfast.errors import (
@@ -22,7 +23,7 @@ from holdfast.errors import (
     UnavailableError,
 )
 from holdfast.formats import encode_pin
-from holdfast.shard import Base, Shard, Sharding
+from holdfast.shard import Base, Shard, Sharding, check_log, claim_slots, read_newest_base
 from holdfast.spark._ingest_frame import Routing, routing_of
 from holdfast.spark._ingest_work import MOST_PARTS, Target, Written, part_txn, whole_txn
 from holdfast.table import Table
@@ -50,10 +51,10 @@ class Run:
     def __init__(self, table: Table, *, shard: str | None, app: str) -> None:
         self.table = table
         self.app = app
-        if table._base().details is None:  # noqa: SLF001 - an edge of the same house
+        if read_newest_base(table.versions).details is None:
             table.prepare_writers(sharding=Sharding.unsharded() if shard is None else None)
-        self.routing: Routing = routing_of(table._base(), shard)  # noqa: SLF001
-        arbiter = table._arbiter  # noqa: SLF001
+        self.routing: Routing = routing_of(read_newest_base(table.versions), shard)
+        arbiter = table.core.arbiter
         self.verdict: str | None = None
         if isinstance(arbiter, SupportsVerdict):
             arbiter.require_verdict()
@@ -105,7 +106,7 @@ class Run:
         with ThreadPoolExecutor(
             min(_CLAIMS, len(shards)), thread_name_prefix="holdfast-claim"
         ) as pool:
-            claimed = list(pool.map(self.table._claim_slots, shards))  # noqa: SLF001
+            claimed = list(pool.map(partial(claim_slots, self.table.versions), shards))
         base = claimed[-1][0]
         if any(one.log_id != base.log_id for one, _ in claimed):
             raise ConflictError("the table's columns were replaced while it was claimed: try again")
@@ -131,5 +132,5 @@ class Run:
         self._unchecked += 1
         if self._unchecked >= _BATCHES_UNCHECKED:
             with suppress(UnavailableError, PermissionDeniedError):
-                self.table._check_log(self.base)  # noqa: SLF001
+                check_log(self.table.versions, self.base)
             self._unchecked = 0

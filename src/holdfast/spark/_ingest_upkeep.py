@@ -12,6 +12,7 @@ import threading
 from datetime import timedelta
 
 from holdfast._clock import Clock, SystemClock
+from holdfast.commits import open_dataset
 from holdfast.errors import (
     CommitUnknownError,
     ConflictError,
@@ -20,8 +21,10 @@ from holdfast.errors import (
     InvalidInputError,
     UnavailableError,
 )
+from holdfast.shard import read_merged
 from holdfast.spark._ingest_run import Run
 from holdfast.upkeep import flush_log
+from holdfast.wal import ShardManifests
 
 log = logging.getLogger(__name__)
 
@@ -111,13 +114,13 @@ def look_after(run: Run) -> None:
     Raises:
         HoldfastError: as for `Table.flush_log` and `Table.compact_lsm`; run it again.
     """
-    ground = run.table._log_ground()  # noqa: SLF001 - an edge of the same house
+    versions = run.table.versions
     waiting = 0
-    merged = ground.merged(ground.dataset())
+    merged = read_merged(versions.core, open_dataset(versions))
     for shard_id, epoch in run.epochs.items():
         # As its owner: entries of a stock writer from before the claim need no other claim.
-        flush_log(ground, shard_id, idle=timedelta(0), owner=epoch)
-        manifest = ground.manifests(shard_id).latest()
+        flush_log(versions, shard_id, idle=timedelta(0), owner=epoch)
+        manifest = ShardManifests(versions.core, shard_id).latest()
         found = () if manifest is None else manifest.sstables
         behind = [one for one in found if one.generation > merged.get(shard_id, 0)]
         waiting = max(waiting, len(behind))

@@ -134,9 +134,10 @@ class Merge:
             CommitUnknownError: the outcome could not be learnt.
         """
         self._table.check_writable()  # before the tasks write files
-        ground = self._table._log_ground()  # noqa: SLF001 - an edge of the same house
         with described(self._spark, f"holdfast: merge into {self._table.uri}"):
-            return apply_change(ground, self, txn=txn, tries=tries, over_log=self._over_log)
+            return apply_change(
+                self._table.versions, self, txn=txn, tries=tries, over_log=self._over_log
+            )
 
     def compute(self, base: lance.LanceDataset) -> Computed:
         """Stage the source, the first time; then compute the changes to a version."""
@@ -173,7 +174,7 @@ class Merge:
             stage=stage,
         )
         parts = write_changes(self._table, work, source)
-        staged = collect(parts, self._table._store, int(base.version))  # noqa: SLF001 - as above
+        staged = collect(parts, self._table.core.store, int(base.version))
         keys = 0 if staged.keys is None else staged.keys.num_rows
         if staged.too_many or keys > _KEYS_IN_MEMORY:
             return self._joined(source, self._clauses.all)
@@ -290,7 +291,7 @@ def write_changes(table: Table, work: Work, frame: Frame) -> list[Written]:
         frame.write.format(SOURCE).option(WORK, work.encoded()).mode("append").save()
     except Exception as error:
         raise failure_of(error, f"write into {table.uri}") from error
-    store = table._store  # noqa: SLF001 - an edge of the same house
+    store = table.core.store
     bodies = json.loads(store.get(work.answer))
     store.delete([work.answer])
     parts = [Written(**json.loads(body)) for body in bodies]

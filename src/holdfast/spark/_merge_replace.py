@@ -44,9 +44,8 @@ class FrameReplace(Where):
             HoldfastError: as for `SparkTable.replace_where`.
         """
         self._table.check_writable()  # before the tasks write files
-        ground = self._table._log_ground()  # noqa: SLF001 - an edge of the same house
         with described(self._frame.sparkSession, f"holdfast: replace rows of {self._table.uri}"):
-            return apply_change(ground, self, txn=txn, tries=tries, over_log=over_log)
+            return apply_change(self._table.versions, self, txn=txn, tries=tries, over_log=over_log)
 
     def renew(self) -> None:
         """Write the rows anew."""

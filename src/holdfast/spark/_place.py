@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import lance
 
-from holdfast.commits import address_of, translated
+from holdfast.commits import translated
+from holdfast.core import address_of
 from holdfast.options import StorageOptions, resolve
 from holdfast.spark._options import Given
 from holdfast.storage import open_store

@@ -140,11 +140,11 @@ def _found(place: Place) -> Opened | None:
         return _with_newest(table)
     except NotFoundError:
         # Rows come after the first version: it is there by now, or it was and is lost.
-        return _with_newest(place.table()) if table._store.list(DATA_FOLDER) else None  # noqa: SLF001 - an edge of the same house
+        return _with_newest(place.table()) if table.core.store.list(DATA_FOLDER) else None
 
 
 def _created(place: Place, frame: StructType, given: Given) -> Opened:
-    from holdfast.table import create_table  # noqa: PLC0415 - workers do without
+    from holdfast.lifecycle import create_table  # noqa: PLC0415 - workers do without
 
     schema = table_schema(frame, given.sizes)
     try:

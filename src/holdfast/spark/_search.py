@@ -11,8 +11,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from holdfast.errors import NotFoundError
-from holdfast.index import SCORE, is_plain, parse_query, search
 from holdfast.options import resolve
+from holdfast.read import SCORE, search_base
 from holdfast.spark._options import Given
 from holdfast.spark._place import Place
 from holdfast.spark._types import batches_for_spark
@@ -67,7 +67,7 @@ def read_search(
 
 
 def _search_base(place: Place, version: int, columns: list[str], given: Given) -> pa.Table:
-    return search(
+    return search_base(
         place.plain(version),
         place.uri,
         given.get("searchColumn"),
@@ -87,11 +87,10 @@ def _search_all(place: Place, record: SnapshotRecord, columns: list[str], given:
         return search_view(
             open_view(record, open_store(place.uri, place.storage), place.uri, resolved),
             column,
-            parse_query(given.get("searchQuery"), column),
+            given.get("searchQuery"),
             given.get("searchLimit") or _LIMIT,
             columns=columns,
             filter=given.get("filter"),
-            plain=is_plain(given.get("searchQuery")),
         )
     except NotFoundError as error:
         raise expired() from error

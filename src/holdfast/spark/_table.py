@@ -16,16 +16,19 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+from lance.query import FullTextQuery
 from pyspark.sql import functions as f
 
 from holdfast._clock import SystemClock
 from holdfast._ids import RandomIds
-from holdfast.commits import VersionInfo
+from holdfast.commits import CommitResult, VersionInfo
 from holdfast.edit import ChangeResult, Clause
 from holdfast.errors import InvalidInputError
 from holdfast.formats import temporary_path
 from holdfast.index import IndexResult, Watch
 from holdfast.options import StorageOptions
+from holdfast.read import Freshness, K, Keys, Vector, check_limit
+from holdfast.spark._answers import frame_of
 from holdfast.spark._compact import CompactResult, compact
 from holdfast.spark._compact_lsm import compact_lsm_by_spark
 from holdfast.spark._index import SparkBuilds
@@ -44,7 +47,7 @@ from holdfast.spark._merge_replace import FrameReplace
 from holdfast.spark._merge_source import ADDRESS, COPIES, WRITES, Work
 from holdfast.spark._progress import Progress, Session, described, is_connect
 from holdfast.spark._types import check_writable
-from holdfast.table import CommitResult, Table, open_table
+from holdfast.table import Table, open_table
 from holdfast.txn import TxnLike
 from holdfast.upkeep import GRACE, ROWS_AT_ONCE, CompactLsmResult, Status, VacuumResult
 
@@ -114,12 +117,112 @@ class SparkTable:
             InvalidInputError: a column is not there, or Spark has no type for it.
         """
         reader = self._reader().option("versionAsOf", str(self._version(version)))
-        if columns is not None:
-            quoted = ("`" + name.replace("`", "``") + "`" for name in columns)
-            reader = reader.option("columns", ",".join(quoted))
-        if filter is not None:
-            reader = reader.option("filter", filter)
-        return reader.load(self.uri)
+        return self._chosen(reader, columns, filter).load(self.uri)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - Lance's and Spark's word
+        *,
+        freshness: Freshness = "latest",
+        limit: int | None = None,
+    ) -> Frame:
+        """Return the newest row of every key as a DataFrame; see `Table.scan`.
+
+        Raises:
+            InvalidInputError: unknown columns or freshness, a filter Lance does not understand.
+        """
+        check_limit(limit)
+        reader = self._chosen(self._reader().option("freshness", freshness), columns, filter)
+        frame = reader.load(self.uri)
+        return frame if limit is None else frame.limit(limit)
+
+    def count(self, filter: str | None = None, *, freshness: Freshness = "latest") -> int:  # noqa: A002
+        """Return how many keys there are, or how many newest rows pass; see `Table.count`.
+
+        Done by Lance where the caller is.
+
+        Raises:
+            As for `Table.count`.
+        """
+        return self._table.count(filter, freshness=freshness)
+
+    def lookup(
+        self,
+        keys: Keys,
+        columns: Sequence[str] | None = None,
+        *,
+        freshness: Freshness = "latest",
+    ) -> Frame:
+        """Return the rows of these keys as a DataFrame; see `Table.lookup`.
+
+        Done by Lance where the caller is: for keys that fit in memory.
+
+        Raises:
+            As for `Table.lookup`.
+        """
+        return frame_of(self._spark, self._table.lookup(keys, columns, freshness=freshness))
+
+    def nearest(
+        self,
+        column: str,
+        query: Vector,
+        k: int = K,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002
+        metric: str | None = None,
+        freshness: Freshness = "latest",
+        **options: Any,  # noqa: ANN401 - Lance's own names
+    ) -> Frame:
+        """Return the `k` rows whose vectors are closest as a DataFrame; see `Table.nearest`.
+
+        Done by Lance where the caller is.
+
+        Raises:
+            As for `Table.nearest`.
+        """
+        rows = self._table.nearest(
+            column,
+            query,
+            k,
+            columns=columns,
+            filter=filter,
+            metric=metric,
+            freshness=freshness,
+            **options,
+        )
+        return frame_of(self._spark, rows)
+
+    def search(
+        self,
+        column: str,
+        query: str | FullTextQuery,
+        limit: int | None = K,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002
+        version: int | None = None,
+        freshness: Freshness = "latest",
+    ) -> Frame:
+        """Return the rows that match best as a DataFrame; see `Table.search`.
+
+        Done by Lance where the caller is; the options `searchColumn` and `searchQuery` of a load
+        let a task do it.
+
+        Raises:
+            As for `Table.search`.
+        """
+        rows = self._table.search(
+            column,
+            query,
+            limit,
+            columns=columns,
+            filter=filter,
+            version=version,
+            freshness=freshness,
+        )
+        return frame_of(self._spark, rows)
 
     def append(self, df: Frame, *, txn: TxnLike | None = None) -> CommitResult:
         """Add the rows of a frame. They are in the table, durably, when this returns.
@@ -137,7 +240,7 @@ class SparkTable:
         clock = SystemClock()
         begun = clock.elapsed()
         base = self._table.dataset()
-        if txn is not None and self._table._is_repeat(txn):  # noqa: SLF001 - an edge of the same house
+        if txn is not None and self._table.writes.is_repeat(txn):
             elapsed = clock.elapsed() - begun
             return CommitResult(
                 version=int(base.version), rows=0, txn=txn, applied=False, elapsed=elapsed
@@ -501,6 +604,18 @@ class SparkTable:
 
     def _version(self, version: int | None) -> int:
         return int(self._table.dataset(version).version)
+
+    def _chosen(
+        self,
+        reader: Any,  # noqa: ANN401 - of either kind of session
+        columns: Sequence[str] | None,
+        filter: str | None,  # noqa: A002
+    ) -> Any:  # noqa: ANN401 - as above
+        """Return a reader of these columns, of rows that pass the filter."""
+        if columns is not None:
+            quoted = ("`" + name.replace("`", "``") + "`" for name in columns)
+            reader = reader.option("columns", ",".join(quoted))
+        return reader if filter is None else reader.option("filter", filter)
 
     def _reader(self) -> Any:  # noqa: ANN401 - of either kind of session
         reader = self._spark.read.format("holdfast")

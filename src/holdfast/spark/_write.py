@@ -49,7 +49,8 @@ from holdfast.storage import SupportsSync, open_store
 from holdfast.txn import AppTxn, OwnTxn, TxnLike, parse_txn
 
 if TYPE_CHECKING:
-    from holdfast.table import CommitResult, Table
+    from holdfast.commits import CommitResult
+    from holdfast.table import Table
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ class BatchWriter(DataSourceArrowWriter):
             self._txn = (given.get("txnAppId"), given.get("txnVersion"))
         if given.get("txnAppId") is not None and self._plan.version:
             with self._plan.place.opened() as table:
-                self._applied = table._is_repeat(self._txn)  # noqa: SLF001 - an edge of the same house
+                self._applied = table.writes.is_repeat(self._txn)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one task's rows to files of their own."""
@@ -304,7 +305,7 @@ def create_with(
         CommitUnknownError: the outcome could not be learnt, again and again.
         HoldfastError: a store failed; there is no table.
     """
-    from holdfast.table import create_with_fragments  # noqa: PLC0415 - workers do without
+    from holdfast.lifecycle import create_with_fragments  # noqa: PLC0415 - workers do without
 
     clock = clock or SystemClock()
     for left in reversed(range(_TRIES)):
@@ -335,7 +336,7 @@ def _commit(
     if not plan.replaces:
         return table.commit(fragments, txn=txn, read_version=plan.version)
     operation = lance.LanceOperation.Overwrite(plan.columns, list(fragments))
-    return table._commit_operation(  # noqa: SLF001 - an edge of the same house
+    return table.writes.commit_operation(
         operation,
         read_version=int(table.dataset().version),
         txn=txn,

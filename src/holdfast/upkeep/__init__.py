@@ -20,29 +20,37 @@ if TYPE_CHECKING:
     from holdfast.upkeep._compact_lsm import Work as Work
     from holdfast.upkeep._compact_lsm import compact_lsm as compact_lsm
     from holdfast.upkeep._compact_lsm import merge_shard as merge_shard
+    from holdfast.upkeep._copy_files import CopyPlan as CopyPlan
+    from holdfast.upkeep._copy_files import copy_files as copy_files
+    from holdfast.upkeep._copy_files import plan_copy as plan_copy
     from holdfast.upkeep._doctor import Diagnosis, doctor
     from holdfast.upkeep._findings import Finding, FindingKind, Severity
+    from holdfast.upkeep._flush_log import IDLE as IDLE
+    from holdfast.upkeep._flush_log import ROWS_PER_GENERATION as ROWS_PER_GENERATION
     from holdfast.upkeep._flush_log import FlushLogResult
     from holdfast.upkeep._flush_log import flush_log as flush_log
-    from holdfast.upkeep._ground import LogGround as LogGround
     from holdfast.upkeep._key_set import ADDRESS as ADDRESS
     from holdfast.upkeep._key_set import KeySet as KeySet
     from holdfast.upkeep._key_set import key_of as key_of
     from holdfast.upkeep._maintain import MaintainResult, Policy, Step, StepKind, StepState
+    from holdfast.upkeep._maintain import Maintenance as Maintenance
     from holdfast.upkeep._merge_rows import Changes as Changes
     from holdfast.upkeep._merge_rows import Marked as Marked
     from holdfast.upkeep._repair import RepairResult, repair
     from holdfast.upkeep._repair_shard import RepairShardResult
+    from holdfast.upkeep._repair_shard import repair_shard as repair_shard
     from holdfast.upkeep._repair_steps import RepairKind, RepairState, RepairStep
     from holdfast.upkeep._rescue import Rescued, RescueResult, rescue
     from holdfast.upkeep._reset_log import ResetLogResult
+    from holdfast.upkeep._reset_log import Waiting as Waiting
+    from holdfast.upkeep._reset_log import reset_log as reset_log
     from holdfast.upkeep._schedule import Lease, Schedule, read_lease, take_lease
     from holdfast.upkeep._sstable_exam import SstableDamage, SstableWound
     from holdfast.upkeep._status import Alert, AlertKind, IndexStatus, ShardStatus, Status, Want
     from holdfast.upkeep._status import read_full_status as read_full_status
     from holdfast.upkeep._vacuum import GRACE, Leftover, LeftoverKind, VacuumResult, vacuum
-    from holdfast.upkeep._vacuum import vacuum_store as vacuum_store
-    from holdfast.upkeep._verbs import UpkeepVerbs as UpkeepVerbs
+    from holdfast.upkeep._vacuum import vacuum_table as vacuum_table
+    from holdfast.upkeep._waiting import merge_log as merge_log
     from holdfast.upkeep._waiting import merge_waiting as merge_waiting
 
 # What is not in this list is for the packages above, not for users.
@@ -99,23 +107,22 @@ __getattr__ = load_names(
             "ROWS_AT_ONCE CompactLsmResult LanceBase LancePass ShardMerge Work compact_lsm "
             "merge_shard"
         ),
+        "_copy_files": "CopyPlan copy_files plan_copy",
         "_doctor": "Diagnosis doctor",
         "_findings": "Finding FindingKind Severity",
-        "_flush_log": "FlushLogResult flush_log",
-        "_ground": "LogGround",
+        "_flush_log": "IDLE ROWS_PER_GENERATION FlushLogResult flush_log",
         "_key_set": "ADDRESS KeySet key_of",
-        "_maintain": "MaintainResult Policy Step StepKind StepState",
+        "_maintain": "MaintainResult Maintenance Policy Step StepKind StepState",
         "_merge_rows": "Changes Marked",
         "_repair": "RepairResult repair",
-        "_repair_shard": "RepairShardResult",
+        "_repair_shard": "RepairShardResult repair_shard",
         "_repair_steps": "RepairKind RepairState RepairStep",
         "_rescue": "RescueResult Rescued rescue",
-        "_reset_log": "ResetLogResult",
+        "_reset_log": "ResetLogResult Waiting reset_log",
         "_schedule": "Lease Schedule read_lease take_lease",
         "_sstable_exam": "SstableDamage SstableWound",
         "_status": "Alert AlertKind IndexStatus ShardStatus Status Want read_full_status",
-        "_vacuum": "GRACE Leftover LeftoverKind VacuumResult vacuum vacuum_store",
-        "_verbs": "UpkeepVerbs",
-        "_waiting": "merge_waiting",
+        "_vacuum": "GRACE Leftover LeftoverKind VacuumResult vacuum vacuum_table",
+        "_waiting": "merge_log merge_waiting",
     },
 )

@@ -28,7 +28,7 @@ from typing import Any, Protocol, TypeAlias
 import lance
 
 from holdfast._clock import Clock
-from holdfast.commits import Committer, Edit
+from holdfast.commits import Committer, Edit, Versions, open_dataset
 from holdfast.errors import (
     ConflictError,
     HoldfastError,
@@ -41,9 +41,8 @@ from holdfast.errors import (
 )
 from holdfast.events import EventKind, emit
 from holdfast.formats import Head, MergedAlreadyError, SsTable, mark_merged
-from holdfast.shard import Base
+from holdfast.shard import Base, read_log_base, read_merged, sstables_of
 from holdfast.upkeep._drain import drain
-from holdfast.upkeep._ground import LogGround
 from holdfast.upkeep._merge_rows import Changes, Marked
 from holdfast.upkeep._repair_shard import explain_unreadable
 from holdfast.wal import ShardManifests
@@ -252,13 +251,13 @@ class Work:
 class LanceBase:
     """The base table itself."""
 
-    def __init__(self, ground: LogGround) -> None:
-        self._ground = ground
-        self._committer = Committer(ground.versions, ground.options)
+    def __init__(self, versions: Versions) -> None:
+        self._versions = versions
+        self._committer = Committer(versions)
 
     def merged(self, shard_id: str) -> int:
         """Return the newest merged generation of the newest version."""
-        return self._ground.merged(self._ground.dataset()).get(shard_id, 0)
+        return read_merged(self._versions.core, open_dataset(self._versions)).get(shard_id, 0)
 
     def begin(self, shard_id: str, sstables: Sequence[SsTable]) -> LancePass | None:
         """Compute the changes on the newest version."""
@@ -274,7 +273,7 @@ class LanceBase:
                 return None
             if isinstance(error, UnavailableError | PermissionDeniedError):
                 raise
-            explain_unreadable(self._ground, shard_id, sstables)
+            explain_unreadable(self._versions, shard_id, sstables)
             raise
 
     def is_merged(self, shard_id: str, sstables: Sequence[SsTable]) -> bool:
@@ -295,8 +294,8 @@ class LanceBase:
             InvalidInputError: the table has stable row ids, or no log.
             NotFoundError: an SSTable is gone that nobody merged.
         """
-        dataset = self._ground.dataset()
-        base = self._ground.base(dataset)
+        dataset = open_dataset(self._versions)
+        base = read_log_base(self._versions.core, dataset)
         if _next_of(base, shard_id) != sstables[0].generation:
             return None
         if dataset.has_stable_row_ids:
@@ -304,14 +303,14 @@ class LanceBase:
                 "tables with stable row ids cannot take generations yet: use pylance's "
                 "merge_insert with mark_sstables_as_compacted on `Table.dataset()`"
             )
-        opened = [self._ground.sstables.open(shard_id, one.path) for one in sstables]
+        opened = [sstables_of(self._versions.core).open(shard_id, one.path) for one in sstables]
         changes = Changes(dataset, opened)
         return Work(dataset=dataset, changes=changes, shard_id=shard_id, sstables=sstables)
 
     def ready(self, work: Work, new: Sequence[Fragments], marked: Marked) -> LancePass:
         """Return changes, written here or by tasks, ready to be decided."""
         return LancePass(
-            ground=self._ground, committer=self._committer, work=work, new=new, marked=marked
+            versions=self._versions, committer=self._committer, work=work, new=new, marked=marked
         )
 
 
@@ -324,7 +323,7 @@ def _next_of(base: Base, shard_id: str) -> int:
 class LancePass:
     """Changes of some generations, written and not yet decided."""
 
-    ground: LogGround
+    versions: Versions
     committer: Committer
     work: Work
     new: Sequence[Fragments]
@@ -343,7 +342,7 @@ class LancePass:
             new_fragments=list(self.new),
         )
         for _ in range(_COMMITS):
-            newest = self.ground.dataset()
+            newest = open_dataset(self.versions)
             if not self._fits(newest):
                 return None
             try:
@@ -367,7 +366,7 @@ class LancePass:
         """Tell whether a version differs from the one read only where it does not matter."""
         if newest.version == self.work.dataset.version:
             return True
-        merged = self.ground.merged(newest).get(self.work.shard_id, 0)
+        merged = read_merged(self.versions.core, newest).get(self.work.shard_id, 0)
         if merged + 1 != self.work.sstables[0].generation:
             raise MergedAlreadyError("merged already", shard_id=self.work.shard_id, merged=merged)
         if newest.lance_schema != self.work.dataset.lance_schema:
@@ -385,7 +384,7 @@ Merge = Callable[[str, ShardManifests], ShardMerge]
 
 
 def compact_lsm(
-    ground: LogGround,
+    versions: Versions,
     *,
     shards: Sequence[str] | None = None,
     rows: int = ROWS_AT_ONCE,
@@ -394,21 +393,21 @@ def compact_lsm(
     """Merge what the table's shards have flushed into the base table; see `Table.compact_lsm`."""
     if rows < 1:
         raise InvalidInputError("rows_at_once is at least 1", rows_at_once=rows)
-    clock: Clock = ground.clock
+    clock: Clock = versions.core.clock
     begun = clock.elapsed()
-    known = ground.shard_ids()
+    known = versions.core.shard_ids()
     chosen = known if shards is None else list(shards)
     missing = sorted(set(chosen) - set(known))
     if missing:
         raise NotFoundError("there is no such shard", shard_id=missing[0])
-    table = LanceBase(ground)
+    table = LanceBase(versions)
 
     def merge_here(shard_id: str, manifests: ShardManifests) -> ShardMerge:
         return merge_shard(table, manifests, shard_id, rows=rows)
 
     found = []
     for shard_id in chosen:
-        done = (merge or merge_here)(shard_id, ground.manifests(shard_id))
+        done = (merge or merge_here)(shard_id, ShardManifests(versions.core, shard_id))
         found.append(done)
         if done.generations or done.drained:
             emit(
@@ -420,7 +419,7 @@ def compact_lsm(
                 drained=done.drained,
             )
     return CompactLsmResult(
-        version=int(ground.dataset().version),
+        version=int(open_dataset(versions).version),
         rows=sum(one.written for one in found),
         applied=any(one.generations for one in found),
         elapsed=clock.elapsed() - begun,

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from holdfast._clock import Clock, SystemClock
-from holdfast._ids import RandomIds
 from holdfast.arbiter import (
     EMBEDDED,
     Arbiter,
@@ -25,7 +24,8 @@ from holdfast.arbiter import (
     open_arbiter,
     read_pin,
 )
-from holdfast.commits import VERSIONS_FOLDER, Records, address_of, records_of
+from holdfast.commits import VERSIONS_FOLDER, Records, records_of
+from holdfast.core import TableCore
 from holdfast.errors import (
     CommitStoreRegressedError,
     CorruptError,
@@ -42,8 +42,7 @@ from holdfast.formats import (
     version_name,
     version_of,
 )
-from holdfast.options import StorageOptions, resolve
-from holdfast.shard import Sstables
+from holdfast.options import StorageOptions
 from holdfast.storage import ObjectInfo, ObjectStore, open_store
 from holdfast.upkeep._candidates import Candidate, find_candidates
 from holdfast.upkeep._doctor_files import FilesExam, sample_of
@@ -121,8 +120,10 @@ def doctor(
     tie = _tie(uri, options, store, commit_store)
     try:
         seen = _survey(store, tie, progress)
-        sstables = _sstables(uri, store, options)
-        findings = [*tie.problems, *_examine(uri, store, tie, seen, sstables)]
+        # Without its commit store a table's shards are read as the object store shows them.
+        reader = tie.arbiter or ConditionalPut(store, Verdict.ENFORCED)
+        core = TableCore(store, reader, uri, options)
+        findings = [*tie.problems, *_examine(uri, core, tie, seen)]
     finally:
         if tie.arbiter is not None:
             tie.arbiter.close()
@@ -265,14 +266,8 @@ def _survey(store: ObjectStore, tie: _Tie, progress: Progress | None) -> Survey 
         return None
 
 
-def _sstables(uri: str, store: ObjectStore, options: StorageOptions) -> Sstables:
-    resolved = {key: resolve(key, value) for key, value in options.items()}
-    return Sstables(store, address_of(uri, store), resolved, RandomIds())
-
-
-def _examine(
-    uri: str, store: ObjectStore, tie: _Tie, seen: Survey | None, sstables: Sstables
-) -> Iterator[Finding]:
+def _examine(uri: str, core: TableCore, tie: _Tie, seen: Survey | None) -> Iterator[Finding]:
+    store = core.store
     merged: Mapping[str, int] = {}
     objects: Mapping[str, ObjectInfo]
     if seen is None:
@@ -291,13 +286,9 @@ def _examine(
         if tie.pin is not None:
             yield from _log(uri, store, seen, shared=tie.records is None)
         yield from versions.lost(candidates, tied=tie.pin is not None)
-    # Without its commit store a table's shards are read as the object store shows them.
-    reader = tie.arbiter or ConditionalPut(store, Verdict.ENFORCED)
     yield from ShardsExam(
         uri=uri,
-        store=store,
-        arbiter=reader,
-        sstables=sstables,
+        core=core,
         objects=objects,
         merged=merged,
     ).findings()

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from holdfast.arbiter import Arbiter
+from holdfast.core import TableCore
 from holdfast.errors import (
     CommitStoreRegressedError,
     CorruptError,
@@ -30,8 +30,8 @@ from holdfast.formats import (
     shown_files,
     sstable_path,
 )
-from holdfast.shard import Sstables
-from holdfast.storage import ObjectInfo, ObjectStore
+from holdfast.shard import sstables_of
+from holdfast.storage import ObjectInfo
 from holdfast.upkeep._findings import Finding, FindingKind, Severity, stamp_of
 from holdfast.upkeep._sstable_exam import SstableExam, SstableWound
 from holdfast.wal import Log, ShardManifest, ShardManifests, SsTable, repair_log
@@ -45,17 +45,13 @@ class ShardsExam:
 
     Attributes:
         uri: the table's address, for commands.
-        store: the table's store.
-        arbiter: an arbiter that finishes nothing.
-        sstables: opens SSTables.
+        core: the table, with an arbiter that finishes nothing.
         objects: the table's objects.
         merged: by shard, the newest generation that the newest version has merged.
     """
 
     uri: str
-    store: ObjectStore
-    arbiter: Arbiter
-    sstables: Sstables
+    core: TableCore
     objects: Mapping[str, ObjectInfo]
     merged: Mapping[str, int]
 
@@ -67,7 +63,7 @@ class ShardsExam:
 
     def _shard(self, shard_id: str) -> Iterator[Finding]:
         try:
-            manifest = ShardManifests(self.store, self.arbiter, shard_id).latest()
+            manifest = ShardManifests(self.core, shard_id).latest()
         except _NO_ANSWER:
             raise
         except HoldfastError as error:
@@ -111,12 +107,12 @@ class ShardsExam:
         )
 
     def _entries_not_in_place(self, manifest: ShardManifest) -> list[str]:
-        listed = Log(self.store, self.arbiter, manifest.shard_id).listed()
+        listed = Log(self.core, manifest.shard_id).listed()
         after = manifest.replay_after
         missing = [n for n in range(after + 1, max([after, *listed])) if n not in listed]
         names = [entry_name(manifest.shard_id, n) for n in missing]
         with suppress(CorruptError, CommitStoreRegressedError, ForeignVersionError):
-            return [name.path for name in names if self.arbiter.read(name) is not None]
+            return [name.path for name in names if self.core.arbiter.read(name) is not None]
         return []
 
     def _unreadable(self, shard_id: str, error: HoldfastError) -> Finding:
@@ -153,7 +149,7 @@ class ShardsExam:
 
     def _log(self, shard_id: str) -> Iterator[Finding]:
         try:
-            found = repair_log(self.store, self.arbiter, shard_id)
+            found = repair_log(self.core, shard_id)
         except _NO_ANSWER:
             raise
         except HoldfastError as error:
@@ -184,7 +180,9 @@ class ShardsExam:
             gone = [path for path in self._parts(folder, table) if not self._is_there(path)]
             wound = None
             if table.generation > merged:
-                wound = SstableExam(self.store, self.sstables, shard_id, table).wound()
+                wound = SstableExam(
+                    self.core.store, sstables_of(self.core), shard_id, table
+                ).wound()
             if not self._is_listed(shard_id, table.generation):
                 continue  # merged and collected while we looked
             if wound is not None or gone:
@@ -217,7 +215,9 @@ class ShardsExam:
         main = f"{folder}/{SSTABLE_MANIFEST}"
         yield main
         with suppress(NotFoundError, CorruptError):
-            yield from (f"{folder}/{path}" for path in _files(shown_files(self.store.get(main))))
+            yield from (
+                f"{folder}/{path}" for path in _files(shown_files(self.core.store.get(main)))
+            )
         if table.primary_key_bytes is not None:
             yield from (
                 f"{folder}/{name}" for name in (BLOOM_FILE, KEY_INDEX_DATA, KEY_INDEX_LOOKUP)
@@ -227,13 +227,13 @@ class ShardsExam:
         if path in self.objects:
             return True
         with suppress(NotFoundError):  # it may be younger than the listing
-            self.store.head(path)
+            self.core.store.head(path)
             return True
         return False
 
     def _is_listed(self, shard_id: str, generation: int) -> bool:
         """Tell whether a generation is still published: it may have been drained meanwhile."""
-        manifest = ShardManifests(self.store, self.arbiter, shard_id).latest()
+        manifest = ShardManifests(self.core, shard_id).latest()
         return manifest is not None and any(
             one.generation == generation for one in manifest.sstables
         )

@@ -31,7 +31,7 @@ from datetime import timedelta
 import numpy as np
 import pyarrow as pa
 
-from holdfast.commits import translated
+from holdfast.commits import Versions, open_dataset, translated
 from holdfast.errors import (
     CollectedError,
     ConflictError,
@@ -43,9 +43,8 @@ from holdfast.errors import (
 )
 from holdfast.events import EventKind, emit
 from holdfast.formats import Entry, ShardManifest, SsTable, newest_per_key, txns_of
-from holdfast.shard import MEMTABLE_TAG, Base, fitted, whole
+from holdfast.shard import MEMTABLE_TAG, Base, fitted, read_log_base, sstables_of, whole
 from holdfast.txn import Txn
-from holdfast.upkeep._ground import LogGround
 from holdfast.wal import Chain, Log, ShardManifests, WalAppender, WalTailer, remember, store_time
 
 log = logging.getLogger("holdfast.upkeep")
@@ -233,7 +232,7 @@ def publish_part(
 
 
 def flush_log(
-    ground: LogGround,
+    versions: Versions,
     shard_id: str,
     *,
     rows: int = ROWS_PER_GENERATION,
@@ -248,15 +247,15 @@ def flush_log(
     """
     if rows < 1:
         raise InvalidInputError("rows_per_generation is at least 1", rows_per_generation=rows)
-    begun = ground.clock.elapsed()
-    flush = _Flush(ground, shard_id, rows, idle, stock_idle)
+    begun = versions.core.clock.elapsed()
+    flush = _Flush(versions, shard_id, rows, idle, stock_idle)
     flush.run(owner)
     if flush.needs_claim:
         try:
-            flush.run(_claimed(ground, shard_id))
+            flush.run(_claimed(versions, shard_id))
         except FencedError:
             flush.waits = "another writer claimed the shard meanwhile"
-    current = ground.manifests(shard_id).latest()
+    current = ShardManifests(versions.core, shard_id).latest()
     if current is None:
         raise NotFoundError("there is no such shard", shard_id=shard_id)
     if flush.made:
@@ -265,7 +264,7 @@ def flush_log(
         version=current.version,
         rows=sum(one.physical_rows or 0 for one in flush.made),
         applied=bool(flush.made),
-        elapsed=ground.clock.elapsed() - begun,
+        elapsed=versions.core.clock.elapsed() - begun,
         shard_id=shard_id,
         generations=tuple(one.generation for one in flush.made),
         position=current.replay_after,
@@ -284,7 +283,7 @@ class _Flush:
 
     def __init__(
         self,
-        ground: LogGround,
+        versions: Versions,
         shard_id: str,
         rows: int,
         idle: timedelta,
@@ -293,22 +292,22 @@ class _Flush:
         self.made: list[SsTable] = []
         self.waits: str | None = None
         self.needs_claim = False
-        self._ground = ground
+        self._versions = versions
         self._shard_id = shard_id
         self._rows = rows
         self._idle = idle
         self._stock_idle = idle if stock_idle is None else stock_idle
         self._owner: int | None = None
         self._ids: dict[int, tuple[Txn, ...]] = {}  # of entries that were read, by position
-        self._base = ground.base(ground.dataset())
+        self._base = read_log_base(versions.core, open_dataset(versions))
 
     def run(self, owner: int | None = None) -> None:
         """Flush until the log's end, or until others must do it."""
-        begun = self._ground.clock.elapsed()
+        begun = self._versions.core.clock.elapsed()
         self._owner = owner
         for written, decided in flush_parts(
-            self._ground.manifests(self._shard_id),
-            self._ground.tailer(self._shard_id),
+            ShardManifests(self._versions.core, self._shard_id),
+            WalTailer(self._versions.core, self._shard_id),
             self._write,
             rows=self._rows,
             may_flush=self._may_flush,
@@ -322,7 +321,7 @@ class _Flush:
                 rows=written.physical_rows,
                 size=written.in_memory_bytes,
                 position=decided.replay_after,
-                elapsed=self._ground.clock.elapsed() - begun,
+                elapsed=self._versions.core.clock.elapsed() - begun,
             )
 
     def remember(self, position: int) -> None:
@@ -330,14 +329,12 @@ class _Flush:
 
         Without it they read more of the log; so an error of the stores is no failure.
         """
-        ground = self._ground
+        versions = self._versions
         try:
             remember(
-                ground.store,
-                ground.arbiter,
+                versions.core,
                 self._shard_id,
                 position,
-                ids=ground.ids,
                 known=self._ids,
             )
         except HoldfastError as error:
@@ -352,34 +349,32 @@ class _Flush:
             )
         with translated(self._shard_id):
             table = _newest(part.entries, self._base)
-        return self._ground.sstables.write(self._base, self._shard_id, generation, table)
+        return sstables_of(self._versions.core).write(self._base, self._shard_id, generation, table)
 
     def _may_flush(self, part: Part) -> bool:
         idle = self._stock_idle if part.tagged else self._idle
-        if part.held and idle and _silent(self._ground, self._shard_id) < idle:
+        if part.held and idle and _silent(self._versions, self._shard_id) < idle:
             self.waits = "a writer with MemTables was here lately, and flushes by itself"
         self.needs_claim = part.tagged and self._owner is None and self.waits is None
         return self.waits is None and not self.needs_claim
 
 
-def claim_epoch(ground: LogGround, shard_id: str) -> int:
+def claim_epoch(versions: Versions, shard_id: str) -> int:
     """Lock the shard's writer out, by an epoch and a fence; return the epoch.
 
     Raises:
         SealedError: nobody can claim it.
         Other errors: as for `WalAppender.claim`.
     """
-    appender = WalAppender.claim(
-        ground.store, ground.arbiter, shard_id, clock=ground.clock, ids=ground.ids
-    )
+    appender = WalAppender.claim(versions.core, shard_id)
     appender.close()
     return appender.epoch
 
 
-def _claimed(ground: LogGround, shard_id: str) -> int | None:
+def _claimed(versions: Versions, shard_id: str) -> int | None:
     """Lock the shard's stock writer out; return our epoch, or None where nobody can claim."""
     try:
-        return claim_epoch(ground, shard_id)
+        return claim_epoch(versions, shard_id)
     except SealedError:
         return None
 
@@ -395,9 +390,9 @@ def _newest(entries: Sequence[Entry], base: Base) -> pa.Table:
     return table.filter(pa.array(newest))  # `take` would make one array of each column
 
 
-def _silent(ground: LogGround, shard_id: str) -> timedelta:
+def _silent(versions: Versions, shard_id: str) -> timedelta:
     """Return for how long nobody has written to the log, by the store's own stamps."""
-    listed = Log(ground.store, ground.arbiter, shard_id).listed()
-    now = store_time(ground.store, shard_id, ground.ids)
+    listed = Log(versions.core, shard_id).listed()
+    now = store_time(versions.core.store, shard_id, versions.core.ids)
     newest = max((info.modified for info in listed.values()), default=0.0)
     return timedelta(seconds=max(0.0, now - newest))

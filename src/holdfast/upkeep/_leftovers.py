@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeAlias
 
-from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter import Arbiter
+from holdfast._ids import Ids
 from holdfast.commits import (
     Records,
     in_parallel,
@@ -24,6 +23,7 @@ from holdfast.commits import (
     read_version,
     records_of,
 )
+from holdfast.core import TableCore
 from holdfast.errors import CorruptError, HoldfastError, NotFoundError
 from holdfast.formats import (
     NO_MARK,
@@ -49,17 +49,16 @@ _FILE_NAME = re.compile(rb"[A-Za-z0-9_-]{8,}\.[a-z]{2,6}")
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with how many objects were read, and how many there are."""
 
-Choose: TypeAlias = Callable[["Ground", Mapping[int, ObjectInfo]], set[int]]
+Choose: TypeAlias = Callable[["Contents", Mapping[int, ObjectInfo]], set[int]]
 """Returns which of the versions that are there nobody keeps."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Ground:
+class Contents:
     """A table as `vacuum` sees it.
 
     Attributes:
-        store: where it is.
-        arbiter: who decides its versions.
+        core: the table.
         records: what its commit store knows; None without one.
         now: the store's time, before the objects were listed.
         grace: how old an object must be to be taken.
@@ -77,14 +76,13 @@ class Ground:
         progress: hears how many of how many versions were read.
     """
 
-    store: ObjectStore
-    arbiter: Arbiter
+    core: TableCore
     records: Records | None
     now: float
     grace: timedelta
     objects: Mapping[str, ObjectInfo]
     keep_versions_for: timedelta | None = None
-    choose: Choose = field(default=lambda _ground, _listed: set())
+    choose: Choose = field(default=lambda _contents, _listed: set())
     going: set[int] = field(default_factory=set)
     versions: set[int] = field(default_factory=set)
     needed: set[str] = field(default_factory=set)
@@ -132,9 +130,9 @@ class Ground:
         Raises:
             CorruptError: the newest version cannot be read.
         """
-        self.records = records_of(self.arbiter)
+        self.records = records_of(self.core.arbiter)
         decided = {} if self.records is None else self.records.found
-        listed = list_versions(self.store)
+        listed = list_versions(self.core.store)
         # What was not going when the plan was made, does not go now: its files were kept.
         self.going = self.choose(self, listed) - self.versions
         fresh = {*listed, *decided} - self.versions - self.going
@@ -177,7 +175,7 @@ class Ground:
             The version, the bytes, and whether all fragments are in them.
         """
         record = self.records.found.get(version) if self.records else None
-        body = read_version(self.store, version, record)
+        body = read_version(self.core.store, version, record)
         known = self._known
         if known is None or body is None:
             return version, body, True
@@ -214,39 +212,35 @@ class Ground:
 
     def _bytes(self, path: str) -> bytes:
         try:
-            return self.store.get(path)
+            return self.core.store.get(path)
         except NotFoundError:  # collected meanwhile
             return b""
 
 
-def read_ground(
-    store: ObjectStore,
-    arbiter: Arbiter,
+def read_contents(
+    core: TableCore,
     grace: timedelta,
-    ids: Ids | None = None,
     *,
     keep_versions_for: timedelta | None = None,
     choose: Choose | None = None,
-) -> Ground:
+) -> Contents:
     """Read a table; writes nothing but the object that tells the time, and removes that.
 
     Raises:
         NotFoundError: the table has no version.
         CorruptError: a version cannot be read, so nobody knows which files it shows.
     """
-    now = _time_of(store, ids or RandomIds())
-    objects = {info.path: info for info in store.list() if is_path(info.path)}
-    ground = Ground(
-        store=store, arbiter=arbiter, records=None, now=now, grace=grace, objects=objects
-    )
+    now = _time_of(core.store, core.ids)
+    objects = {info.path: info for info in core.store.list() if is_path(info.path)}
+    contents = Contents(core=core, records=None, now=now, grace=grace, objects=objects)
     if choose is not None:
-        ground.keep_versions_for, ground.choose = keep_versions_for, choose
-    ground.note_commits_under_way()
-    ground.note_branches()
-    ground.look_again()
-    if not ground.versions:
-        raise NotFoundError("the table has no version yet", location=store.location)
-    return ground
+        contents.keep_versions_for, contents.choose = keep_versions_for, choose
+    contents.note_commits_under_way()
+    contents.note_branches()
+    contents.look_again()
+    if not contents.versions:
+        raise NotFoundError("the table has no version yet", location=core.store.location)
+    return contents
 
 
 def _time_of(store: ObjectStore, ids: Ids) -> float:

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias
 
 import lance.optimize
 
-from holdfast.commits import translated
+from holdfast.commits import Versions, open_dataset, translated
 from holdfast.errors import ConflictError, HoldfastError, InvalidInputError, NotFoundError
 from holdfast.formats import (
     MAX_FENCE_BYTES,
@@ -28,12 +28,12 @@ from holdfast.formats import (
     ShardManifest,
     sstable_path,
 )
+from holdfast.shard import read_merged
 from holdfast.storage import ObjectInfo
 from holdfast.upkeep._compact_lsm import CompactLsmResult
 from holdfast.upkeep._flush_log import IDLE, FlushLogResult
-from holdfast.upkeep._ground import LogGround
 from holdfast.upkeep._vacuum import GRACE, VacuumResult
-from holdfast.wal import Log, store_time
+from holdfast.wal import Log, ShardManifests, store_time
 
 optimize: Any = lance.optimize  # Any: its stubs lack much of it
 Dataset: TypeAlias = Any
@@ -184,9 +184,9 @@ Act = Callable[[Step], Step]
 class Maintenance:
     """One run over one table."""
 
-    def __init__(self, table: Maintained, ground: LogGround, policy: Policy) -> None:
+    def __init__(self, table: Maintained, versions: Versions, policy: Policy) -> None:
         self._table = table
-        self._ground = ground
+        self._versions = versions
         self._policy = policy
         self._rows = 0
 
@@ -196,7 +196,7 @@ class Maintenance:
         Each kind of step is planned after the ones before it were done: a merge makes
         fragments that are compacted then.
         """
-        begun = self._ground.clock.elapsed()
+        begun = self._versions.core.clock.elapsed()
         plans: list[tuple[Callable[[], Iterator[Step]], Act]] = [
             (self._logs, self._flush_log),
             (self._shards, self._compact_lsm),
@@ -211,21 +211,21 @@ class Maintenance:
                 for step in plan()
             ]
         return MaintainResult(
-            version=int(self._ground.dataset().version),
+            version=int(open_dataset(self._versions).version),
             rows=self._rows,
             applied=any(step.state is StepState.DONE for step in steps),
-            elapsed=self._ground.clock.elapsed() - begun,
+            elapsed=self._versions.core.clock.elapsed() - begun,
             steps=tuple(steps),
         )
 
     def _logs(self) -> Iterator[Step]:
-        for shard_id in self._ground.shard_ids():
-            manifest = self._ground.manifests(shard_id).latest()
+        for shard_id in self._versions.core.shard_ids():
+            manifest = ShardManifests(self._versions.core, shard_id).latest()
             if manifest is not None and (reason := self._log_reason(manifest)):
                 yield Step(kind=StepKind.FLUSH_LOG, target=shard_id, reason=reason)
 
     def _log_reason(self, manifest: ShardManifest) -> str:
-        log = Log(self._ground.store, self._ground.arbiter, manifest.shard_id)
+        log = Log(self._versions.core, manifest.shard_id)
         beyond = {n: info for n, info in log.listed().items() if n > manifest.replay_after}
         oldest = next((info for n, info in beyond.items() if not is_fence(log, n, info)), None)
         if oldest is None:
@@ -244,9 +244,9 @@ class Maintenance:
         return replace(step, state=StepState.DONE, outcome=outcome)
 
     def _shards(self) -> Iterator[Step]:
-        merged = self._ground.merged(self._ground.dataset())
-        for shard_id in self._ground.shard_ids():
-            manifest = self._ground.manifests(shard_id).latest()
+        merged = read_merged(self._versions.core, open_dataset(self._versions))
+        for shard_id in self._versions.core.shard_ids():
+            manifest = ShardManifests(self._versions.core, shard_id).latest()
             if manifest is None:
                 continue
             reason = self._merge_reason(manifest, merged.get(shard_id, 0))
@@ -265,7 +265,7 @@ class Maintenance:
         folder = sstable_path(manifest.shard_id, waiting[0].path)
         try:
             age = self._age(
-                [self._ground.store.head(f"{folder}/{SSTABLE_MANIFEST}")], manifest.shard_id
+                [self._versions.core.store.head(f"{folder}/{SSTABLE_MANIFEST}")], manifest.shard_id
             )
         except NotFoundError:  # written by another release: its age is not known
             return "a generation of unknown age waits"
@@ -279,31 +279,31 @@ class Maintenance:
         return replace(step, state=StepState.DONE, outcome=f"{outcome}, {shard.drained} drained")
 
     def _fragments(self) -> Iterator[Step]:
-        dataset = self._ground.dataset()
+        dataset = open_dataset(self._versions)
         parts = dataset.get_fragments()
         small = [one for one in parts if one.count_rows() < self._policy.small_rows]
         if len(small) < self._policy.small_fragments:
             return
-        with translated(self._ground.versions.location):
+        with translated(self._versions.core.location):
             tasks = int(optimize.Compaction.plan(dataset, {}).num_tasks())
         if tasks:  # Lance joins only fragments that the same indexes cover
             reason = f"{len(small)} of {len(parts)} fragments are small"
             yield Step(kind=StepKind.COMPACT, target="the table", reason=reason)
 
     def _compact(self, step: Step) -> Step:
-        dataset: Dataset = self._ground.dataset()
-        with translated(self._ground.versions.location):
+        dataset: Dataset = open_dataset(self._versions)
+        with translated(self._versions.core.location):
             done = dataset.optimize.compact_files()
         outcome = f"{done.fragments_removed} fragments became {done.fragments_added}"
         return replace(step, state=StepState.DONE, outcome=outcome)
 
     def _indexes(self) -> Iterator[Step]:
-        dataset: Dataset = self._ground.dataset()
+        dataset: Dataset = open_dataset(self._versions)
         for one in dataset.describe_indices():
             if one.name == MEM_WAL_INDEX or not one.field_names:
                 continue
             try:
-                with translated(self._ground.versions.location):
+                with translated(self._versions.core.location):
                     lacks = int(dataset.stats.index_stats(one.name).get("num_unindexed_rows", 0))
             except HoldfastError as error:  # a file of it is gone, say: the rest goes on
                 yield Step(
@@ -319,12 +319,12 @@ class Maintenance:
                 yield Step(kind=StepKind.REFRESH_INDEX, target=one.name, reason=reason)
 
     def _refresh(self, step: Step) -> Step:
-        dataset: Dataset = self._ground.dataset()
+        dataset: Dataset = open_dataset(self._versions)
         kinds = {one.name: str(one.index_type).upper() for one in dataset.describe_indices()}
         if kinds.get(step.target) == "INVERTED":
             self._table.refresh_index(step.target)
         else:
-            with translated(self._ground.versions.location):
+            with translated(self._versions.core.location):
                 dataset.optimize.optimize_indices(index_names=[step.target])
         return replace(step, state=StepState.DONE, outcome="up to date")
 
@@ -351,7 +351,7 @@ class Maintenance:
 
     def _age(self, objects: Sequence[ObjectInfo], shard_id: str) -> timedelta:
         """Return how old the oldest of these is, by the store's own stamps."""
-        now = store_time(self._ground.store, shard_id, self._ground.ids)
+        now = store_time(self._versions.core.store, shard_id, self._versions.core.ids)
         return timedelta(seconds=max(0.0, now - min(info.modified for info in objects)))
 
 

@@ -41,7 +41,7 @@ from holdfast.formats import (
     encode_list,
     read_mark,
 )
-from holdfast.upkeep._leftovers import Ground
+from holdfast.upkeep._leftovers import Contents
 from holdfast.upkeep._vacuum_files import rescuable
 
 log = logging.getLogger("holdfast.upkeep")
@@ -69,13 +69,13 @@ def is_numbered(path: str) -> bool:
     return path.startswith(tuple(f"{folder}/" for folder in NUMBERED))
 
 
-def may_rise(ground: Ground) -> bool:
+def may_rise(contents: Contents) -> bool:
     """Tell whether the number may rise: the last list is as old as the grace period, or lost."""
-    info = ground.objects.get(ground.mark.listed or "")
-    return info is None or ground.is_old(info)
+    info = contents.objects.get(contents.mark.listed or "")
+    return info is None or contents.is_old(info)
 
 
-def read_due(ground: Ground, mark: VacuumMark, *, rising: bool = False) -> frozenset[str]:
+def read_due(contents: Contents, mark: VacuumMark, *, rising: bool = False) -> frozenset[str]:
     """Return what may be deleted at a mark, or once its number has risen.
 
     Raises:
@@ -85,13 +85,13 @@ def read_due(ground: Ground, mark: VacuumMark, *, rising: bool = False) -> froze
     if path is None:
         return frozenset()
     try:
-        return decode_list(path, ground.store.get(path))
+        return decode_list(path, contents.core.store.get(path))
     except (NotFoundError, CorruptError) as error:
         log.warning("nothing goes by a list of vacuum that cannot be read: %s", error)
         return frozenset()
 
 
-def raise_number(ground: Ground, touch: Touch) -> None:
+def raise_number(contents: Contents, touch: Touch) -> None:
     """List what no version shows, and raise the number, unless somebody else did so.
 
     Whether it was raised, and by whom, the newest version tells: read it afterwards.
@@ -99,11 +99,13 @@ def raise_number(ground: Ground, touch: Touch) -> None:
     Raises:
         HoldfastError: a store did not do its part; nothing was deleted.
     """
-    mark = ground.mark
-    unshown = {p: i for p, i in ground.objects.items() if is_numbered(p) and not ground.is_shown(p)}
-    kept = rescuable(ground, unshown.values())  # they stay, so they may be committed any time
+    mark = contents.mark
+    unshown = {
+        p: i for p, i in contents.objects.items() if is_numbered(p) and not contents.is_shown(p)
+    }
+    kept = rescuable(contents, unshown.values())  # they stay, so they may be committed any time
     path, body = encode_list(mark.number + 1, unshown.keys() - kept)
-    ground.store.put(path, body)
+    contents.core.store.put(path, body)
 
     def edit(manifest: bytes) -> bytes:
         head = Head(manifest)

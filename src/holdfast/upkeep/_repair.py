@@ -29,6 +29,7 @@ from holdfast.arbiter import (
     put_back,
     rebuild_records,
 )
+from holdfast.core import TableCore
 from holdfast.errors import (
     CommitStoreRegressedError,
     CorruptError,
@@ -43,7 +44,7 @@ from holdfast.upkeep._findings import Finding, FindingKind, Severity
 from holdfast.upkeep._repair_generations import repair_generations
 from holdfast.upkeep._repair_steps import Given, RepairKind, RepairState, RepairStep
 from holdfast.upkeep._repair_tie import open_or_mend
-from holdfast.wal import list_shards, repair_log
+from holdfast.wal import repair_log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,11 +229,13 @@ def _records_step(forgotten: Forgotten) -> RepairStep:
 def _logs(given: Given, arbiter: Arbiter) -> None:
     """Close the holes of logs; a plan looks only where nothing else is planned for the shard."""
     planned = {step.path for step in given.steps if step.state is RepairState.PLANNED}
-    for shard_id in list_shards(given.store):
+    core = TableCore(given.store, arbiter, given.uri, given.options)
+    reading = core.for_reading()
+    for shard_id in core.shard_ids():
         if any(shard_id in (path or "") for path in planned):
             continue  # its log can be read once the rest is put right
         try:
-            found = repair_log(given.store, for_reading(arbiter), shard_id)
+            found = repair_log(reading, shard_id)
         except (NotFoundError, CorruptError, CommitStoreRegressedError, ForeignVersionError):
             continue  # its manifest is gone or a stranger's: doctor tells
         for wound in found.wounds:
@@ -246,7 +249,7 @@ def _logs(given: Given, arbiter: Arbiter) -> None:
             )
             given.steps.append(step)
         if found.wounds and given.confirm:
-            healed = repair_log(given.store, arbiter, shard_id, confirm=True)
+            healed = repair_log(core, shard_id, confirm=True)
             _mark_healed(given, shard_id, tuple(w.quarantine for w in healed.wounds))
 
 

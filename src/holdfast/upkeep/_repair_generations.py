@@ -6,26 +6,23 @@ from dataclasses import replace
 
 from holdfast.arbiter import Arbiter
 from holdfast.commits import Versions
+from holdfast.core import TableCore
 from holdfast.errors import HoldfastError, PermissionDeniedError, UnavailableError
-from holdfast.options import resolve
-from holdfast.upkeep._ground import LogGround
 from holdfast.upkeep._repair_shard import repair_shard
 from holdfast.upkeep._repair_steps import Given, RepairKind, RepairState, RepairStep
 from holdfast.upkeep._sstable_exam import SstableWound
-from holdfast.wal import list_shards
 
 
 def repair_generations(given: Given, arbiter: Arbiter) -> None:
     """Replace generations that cannot be read, of shards that nothing else is planned for."""
     planned = {step.path for step in given.steps if step.state is RepairState.PLANNED}
-    options = {key: resolve(key, value) for key, value in given.options.items()}
-    versions = Versions(given.store, arbiter, given.uri, options=options)
-    ground = LogGround(versions=versions, options=options)
-    for shard_id in list_shards(given.store):
+    core = TableCore(given.store, arbiter, given.uri, given.options)
+    versions = Versions(core)
+    for shard_id in core.shard_ids():
         if any(shard_id in (path or "") for path in planned):
             continue
         try:
-            found = repair_shard(ground, shard_id, confirm=given.confirm)
+            found = repair_shard(versions, shard_id, confirm=given.confirm)
         except UnavailableError:
             raise
         except PermissionDeniedError:

@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from holdfast.commits import Versions, open_dataset
 from holdfast.errors import ConflictError, CorruptError, FencedError, NotFoundError
 from holdfast.formats import (
     TOMBSTONE,
@@ -38,10 +39,10 @@ from holdfast.formats import (
     quarantine_folder,
     sstable_path,
 )
-from holdfast.shard import Base
-from holdfast.upkeep._ground import LogGround
+from holdfast.shard import Base, read_log_base, read_merged, sstables_of
 from holdfast.upkeep._merge_rows import columns_in
 from holdfast.upkeep._sstable_exam import SstableDamage, SstableExam, SstableWound
+from holdfast.wal import ShardManifests
 
 _TRIES = 16
 _AHEAD = 16  # so many flushes of a live writer do not disturb a repair
@@ -70,26 +71,26 @@ class RepairShardResult:
     wounds: tuple[SstableWound, ...]
 
 
-def repair_shard(ground: LogGround, shard_id: str, *, confirm: bool) -> RepairShardResult:
+def repair_shard(versions: Versions, shard_id: str, *, confirm: bool) -> RepairShardResult:
     """Replace what cannot be read of a shard's generations; see `Table.repair_shard`."""
-    begun = ground.clock.elapsed()
+    begun = versions.core.clock.elapsed()
     for _ in range(_TRIES):
-        exams = _examine(ground, shard_id)
+        exams = _examine(versions, shard_id)
         wounds = tuple(wound for _, wound in exams)
-        done = _replace(ground, shard_id, exams) if confirm and exams else wounds
+        done = _replace(versions, shard_id, exams) if confirm and exams else wounds
         if done is not None:
             return RepairShardResult(
-                version=int(ground.dataset().version),
+                version=int(open_dataset(versions).version),
                 rows=sum(one.rows or 0 for one in done),
                 applied=confirm and bool(done),
-                elapsed=ground.clock.elapsed() - begun,
+                elapsed=versions.core.clock.elapsed() - begun,
                 shard_id=shard_id,
                 wounds=done,
             )
     raise ConflictError("the shard's writers were faster each time: try again", shard_id=shard_id)
 
 
-def explain_unreadable(ground: LogGround, shard_id: str, sstables: Sequence[SsTable]) -> None:
+def explain_unreadable(versions: Versions, shard_id: str, sstables: Sequence[SsTable]) -> None:
     """Say what to do if one of these generations cannot be read whole.
 
     Raises:
@@ -97,7 +98,9 @@ def explain_unreadable(ground: LogGround, shard_id: str, sstables: Sequence[SsTa
         UnavailableError, PermissionDeniedError: the store did not tell.
     """
     for table in sstables:
-        wound = SstableExam(ground.store, ground.sstables, shard_id, table).wound()
+        wound = SstableExam(
+            versions.core.store, sstables_of(versions.core), shard_id, table
+        ).wound()
         if wound is not None and wound.damage is not SstableDamage.BESIDE:
             raise CorruptError(
                 "a generation holds rows that nobody can read: bring its files back from a "
@@ -109,22 +112,22 @@ def explain_unreadable(ground: LogGround, shard_id: str, sstables: Sequence[SsTa
             )
 
 
-def _examine(ground: LogGround, shard_id: str) -> list[tuple[SstableExam, SstableWound]]:
+def _examine(versions: Versions, shard_id: str) -> list[tuple[SstableExam, SstableWound]]:
     """Return the generations that wait and cannot be read whole."""
-    found = _look(ground, shard_id)
+    found = _look(versions, shard_id)
     while found:  # what is gone meanwhile was merged and collected: it is not damaged
-        now = {one.path for one in _latest(ground, shard_id).sstables}
+        now = {one.path for one in _latest(versions, shard_id).sstables}
         if all(exam.table.path in now for exam, _ in found):
             break
-        found = _look(ground, shard_id)
+        found = _look(versions, shard_id)
     return found
 
 
-def _look(ground: LogGround, shard_id: str) -> list[tuple[SstableExam, SstableWound]]:
-    manifest = _latest(ground, shard_id)
-    merged = ground.merged(ground.dataset()).get(shard_id, 0)
+def _look(versions: Versions, shard_id: str) -> list[tuple[SstableExam, SstableWound]]:
+    manifest = _latest(versions, shard_id)
+    merged = read_merged(versions.core, open_dataset(versions)).get(shard_id, 0)
     exams = [
-        SstableExam(ground.store, ground.sstables, shard_id, table)
+        SstableExam(versions.core.store, sstables_of(versions.core), shard_id, table)
         for table in manifest.sstables
         if table.generation > merged
     ]
@@ -132,43 +135,43 @@ def _look(ground: LogGround, shard_id: str) -> list[tuple[SstableExam, SstableWo
     return [(exam, wound) for exam, wound in looked if wound is not None]
 
 
-def _latest(ground: LogGround, shard_id: str) -> ShardManifest:
-    manifest = ground.manifests(shard_id).latest()
+def _latest(versions: Versions, shard_id: str) -> ShardManifest:
+    manifest = ShardManifests(versions.core, shard_id).latest()
     if manifest is None:
         raise NotFoundError("there is no such shard", shard_id=shard_id)
     return manifest
 
 
 def _replace(
-    ground: LogGround, shard_id: str, exams: Sequence[tuple[SstableExam, SstableWound]]
+    versions: Versions, shard_id: str, exams: Sequence[tuple[SstableExam, SstableWound]]
 ) -> tuple[SstableWound, ...] | None:
     """Put other SSTables in the places of damaged ones; None to begin anew."""
-    number = _latest(ground, shard_id).current_generation + _AHEAD
+    number = _latest(versions, shard_id).current_generation + _AHEAD
     healed, made = [], {}
     for exam, wound in exams:
-        healed.append(replace(wound, quarantine=_keep(ground, exam)))
-        made[exam.table.path] = _write(ground, exam, number)
-    return tuple(healed) if _decide(ground, shard_id, number, made) else None
+        healed.append(replace(wound, quarantine=_keep(versions, exam)))
+        made[exam.table.path] = _write(versions, exam, number)
+    return tuple(healed) if _decide(versions, shard_id, number, made) else None
 
 
-def _keep(ground: LogGround, exam: SstableExam) -> str | None:
+def _keep(versions: Versions, exam: SstableExam) -> str | None:
     """Copy the files of an SSTable to where nobody deletes them; return where."""
     folder = sstable_path(exam.shard_id, exam.table.path)
-    kept = quarantine_folder(exam.shard_id, exam.table.generation, ground.ids.token())
-    paths = [info.path for info in ground.store.list(folder)]
+    kept = quarantine_folder(exam.shard_id, exam.table.generation, versions.core.ids.token())
+    paths = [info.path for info in versions.core.store.list(folder)]
     for path in paths:
-        ground.store.copy(path, kept + path.removeprefix(folder))
+        versions.core.store.copy(path, kept + path.removeprefix(folder))
     return kept if paths else None
 
 
-def _write(ground: LogGround, exam: SstableExam, number: int) -> SsTable:
-    dataset = ground.dataset()
-    base = ground.base(dataset)
+def _write(versions: Versions, exam: SstableExam, number: int) -> SsTable:
+    dataset = open_dataset(versions)
+    base = read_log_base(versions.core, dataset)
     theirs = exam.dataset
     source = {} if theirs is None else columns_in(dataset, theirs)
     rows = [_fitted(batch, base, source) for batch in exam.rows]
     table = pa.Table.from_batches(rows, schema=base.storage_schema)
-    written = ground.sstables.write(base, exam.shard_id, number, table)
+    written = sstables_of(versions.core).write(base, exam.shard_id, number, table)
     return replace(written, generation=exam.table.generation)
 
 
@@ -187,7 +190,7 @@ def _fitted(
     return pa.RecordBatch.from_arrays([*columns, deleted], schema=base.storage_schema)
 
 
-def _decide(ground: LogGround, shard_id: str, number: int, made: dict[str, SsTable]) -> bool:
+def _decide(versions: Versions, shard_id: str, number: int, made: dict[str, SsTable]) -> bool:
     """Decide the manifest with the new folders; False when their number has come meanwhile."""
     overtaken = False
 
@@ -199,10 +202,10 @@ def _decide(ground: LogGround, shard_id: str, number: int, made: dict[str, SsTab
             return now
         return replace(now, sstables=tuple(made.get(one.path, one) for one in now.sstables))
 
-    manifests = ground.manifests(shard_id)
+    manifests = ShardManifests(versions.core, shard_id)
     for _ in range(_TRIES):
         try:
-            manifests.update(_latest(ground, shard_id).writer_epoch, change)
+            manifests.update(_latest(versions, shard_id).writer_epoch, change)
         except FencedError:
             continue  # a new owner; the same change fits its manifest, too
         return not overtaken

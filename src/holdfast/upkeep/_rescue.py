@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from holdfast._clock import Clock, SystemClock
-from holdfast.arbiter import Arbiter, open_arbiter, read_pin
+from holdfast.arbiter import open_arbiter, read_pin
 from holdfast.commits import in_parallel, records_of, require_versions
+from holdfast.core import TableCore
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.formats import FragmentEntry
-from holdfast.options import StorageOptions, resolve
-from holdfast.storage import ObjectStore, open_store
+from holdfast.options import StorageOptions
+from holdfast.storage import open_store
 from holdfast.txn import FreeTxn
 from holdfast.upkeep._candidates import Candidate
 from holdfast.upkeep._doctor import candidates_in
@@ -114,7 +115,7 @@ def rescue(
         seen = survey(store, records, progress)
         candidates = candidates_in(store, pin, records, seen)
         planned, there = _choose(candidates, ids, seen)
-        done = _commit_all(uri, options, store, arbiter, planned) if confirm else []
+        done = _commit_all(TableCore(store, arbiter, uri, options), planned) if confirm else []
     finally:
         arbiter.close()
     return RescueResult(
@@ -156,26 +157,18 @@ def _find_there(wanted: str, seen: Survey) -> Rescued:
     raise NotFoundError("the table has no such transaction", id=wanted)
 
 
-def _commit_all(
-    uri: str,
-    options: StorageOptions,
-    store: ObjectStore,
-    arbiter: Arbiter,
-    planned: Sequence[Candidate],
-) -> list[Rescued]:
+def _commit_all(core: TableCore, planned: Sequence[Candidate]) -> list[Rescued]:
     # Lance is loaded only by who commits.
     from holdfast.commits import (  # noqa: PLC0415
         Append,
         Appender,
         Versions,
     )
-    from holdfast.upkeep._ground import LogGround  # noqa: PLC0415
     from holdfast.upkeep._waiting import merge_waiting  # noqa: PLC0415
 
-    resolved = {key: resolve(key, value) for key, value in options.items()}
-    versions = Versions(store, arbiter, uri, options=resolved)
-    appender = Appender(versions, resolved)
-    after = merge_waiting(LogGround(versions=versions, options=resolved))
+    versions = Versions(core)
+    appender = Appender(versions)
+    after = merge_waiting(versions)
 
     def commit(one: Candidate) -> Rescued:
         fragments = [_fragment(part) for part in one.fragments]

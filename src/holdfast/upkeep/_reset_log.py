@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from holdfast.commits import Committer, Edit
+from holdfast.commits import Committer, Edit, Versions, open_dataset
 from holdfast.errors import ConflictError, InvalidInputError, SealedError
 from holdfast.formats import (
     LOG_ID_KEY,
@@ -33,8 +33,7 @@ from holdfast.formats import (
     read_log_entry,
     version_name,
 )
-from holdfast.upkeep._ground import LogGround
-from holdfast.wal import WalAppender
+from holdfast.wal import ShardManifests, WalAppender, WalTailer
 
 Waiting = Literal["keep", "discard"]
 
@@ -63,37 +62,41 @@ class ResetLogResult:
     shards: dict[str, int]
 
 
-def reset_log(ground: LogGround, waiting: Waiting, *, confirm: bool) -> ResetLogResult:
+def reset_log(versions: Versions, waiting: Waiting, *, confirm: bool) -> ResetLogResult:
     """Say anew how far a table's log is merged; see `Table.reset_log`."""
     if waiting not in {"keep", "discard"}:
         raise InvalidInputError("waiting is 'keep' or 'discard'", waiting=repr(waiting))
-    begun = ground.clock.elapsed()
-    shards = [one for one in ground.shard_ids() if ground.manifests(one).latest() is not None]
+    begun = versions.core.clock.elapsed()
+    shards = [
+        one
+        for one in versions.core.shard_ids()
+        if ShardManifests(versions.core, one).latest() is not None
+    ]
     if not shards:
         raise InvalidInputError(
-            "this table has no shards: nothing waits", table=ground.versions.location
+            "this table has no shards: nothing waits", table=versions.core.location
         )
-    rows = {shard_id: _count(ground, shard_id) for shard_id in shards}
-    version = int(ground.dataset().version)
+    rows = {shard_id: _count(versions, shard_id) for shard_id in shards}
+    version = int(open_dataset(versions).version)
     if waiting == "keep" and any(rows.values()):
-        _refuse_other_columns(ground, version)
+        _refuse_other_columns(versions, version)
     if confirm:
-        marks = {shard_id: _settle(ground, shard_id, waiting) for shard_id in shards}
-        edit = _entry_with(ground, version, marks)
-        version = Committer(ground.versions, ground.options).touch(edit)
+        marks = {shard_id: _settle(versions, shard_id, waiting) for shard_id in shards}
+        edit = _entry_with(versions, version, marks)
+        version = Committer(versions).touch(edit)
     return ResetLogResult(
         version=version,
         rows=sum(rows.values()),
         applied=confirm,
-        elapsed=ground.clock.elapsed() - begun,
+        elapsed=versions.core.clock.elapsed() - begun,
         waiting=waiting,
         shards=rows,
     )
 
 
-def _refuse_other_columns(ground: LogGround, version: int) -> None:
+def _refuse_other_columns(versions: Versions, version: int) -> None:
     """Refuse to put rows into columns that they were not written for."""
-    source, now = _last_entry(ground, version), ground.arbiter.read(version_name(version))
+    source, now = _last_entry(versions, version), versions.core.arbiter.read(version_name(version))
     if source is not None and now is not None:
         before, after = Head(source).identities, Head(now).identities
         if before != after:
@@ -105,28 +108,28 @@ def _refuse_other_columns(ground: LogGround, version: int) -> None:
             )
 
 
-def _count(ground: LogGround, shard_id: str) -> int:
+def _count(versions: Versions, shard_id: str) -> int:
     """Count the rows that a shard has; those that are merged but not drained count, too."""
-    manifest = ground.manifests(shard_id).latest()
+    manifest = ShardManifests(versions.core, shard_id).latest()
     if manifest is None:
         return 0
-    entries = ground.tailer(shard_id).entries(after=manifest.replay_after)
+    entries = WalTailer(versions.core, shard_id).entries(after=manifest.replay_after)
     flushed = sum(one.physical_rows or 0 for one in manifest.sstables)
     return flushed + sum(entry.rows for entry in entries)
 
 
-def _settle(ground: LogGround, shard_id: str, waiting: Waiting) -> int:
+def _settle(versions: Versions, shard_id: str, waiting: Waiting) -> int:
     """Lock writers out and, to discard, forget what the shard has; return its marker."""
-    manifests = ground.manifests(shard_id)
+    manifests = ShardManifests(versions.core, shard_id)
     fence: int | None = None
     try:
-        appender = WalAppender.claim(
-            ground.store, ground.arbiter, shard_id, clock=ground.clock, ids=ground.ids
-        )
+        appender = WalAppender.claim(versions.core, shard_id)
         appender.close()
         fence = appender.fence_position
     except SealedError:
-        fence = max((one.position for one in ground.tailer(shard_id).entries()), default=None)
+        fence = max(
+            (one.position for one in WalTailer(versions.core, shard_id).entries()), default=None
+        )
     current = manifests.latest()
     if current is None:
         raise ConflictError("the shard is gone: try again", shard_id=shard_id)
@@ -149,10 +152,10 @@ def _settle(ground: LogGround, shard_id: str, waiting: Waiting) -> int:
     return manifests.update(current.writer_epoch, forget).current_generation - 1
 
 
-def _entry_with(ground: LogGround, version: int, marks: dict[str, int]) -> Edit:
+def _entry_with(versions: Versions, version: int, marks: dict[str, int]) -> Edit:
     """Return the edit that puts the log's entry, with these markers, into a version."""
-    source = _last_entry(ground, version)
-    fresh = ground.ids.token()
+    source = _last_entry(versions, version)
+    fresh = versions.core.ids.token()
 
     def edit(manifest: bytes) -> bytes:
         now = Head(manifest)
@@ -187,10 +190,10 @@ def _carried(source: bytes, now: Head) -> LogEntry | None:
     return entry
 
 
-def _last_entry(ground: LogGround, version: int) -> bytes | None:
+def _last_entry(versions: Versions, version: int) -> bytes | None:
     """Return the newest manifest that has the log's entry, if one is still there."""
     for number in range(version, 0, -1):
-        body = ground.arbiter.read(version_name(number))
+        body = versions.core.arbiter.read(version_name(number))
         if body is None:
             return None
         entry = read_log_entry(body)

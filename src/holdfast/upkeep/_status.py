@@ -8,22 +8,23 @@ it wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
-from holdfast._clock import Clock
-from holdfast.arbiter import Arbiter, for_reading
 from holdfast.commits import (
     TableStatus,
+    Versions,
     list_versions,
+    open_dataset,
     read_status,
     read_version,
     records_of,
 )
+from holdfast.core import TableCore
 from holdfast.errors import HoldfastError, PermissionDeniedError, UnavailableError
 from holdfast.formats import (
     MEM_WAL_INDEX,
@@ -32,9 +33,9 @@ from holdfast.formats import (
     read_log_entry,
     sstable_path,
 )
-from holdfast.storage import ObjectInfo, ObjectStore
+from holdfast.storage import ObjectInfo
 from holdfast.upkeep._maintain import Policy, is_fence
-from holdfast.wal import Log, ShardManifest, ShardManifests, list_shards
+from holdfast.wal import Log, ShardManifest, ShardManifests
 
 STUCK_AFTER = timedelta(hours=1)
 """How old the oldest unflushed log entry may be before its writer counts as stuck."""
@@ -163,15 +164,7 @@ class Status(TableStatus):
         return not self.alerts
 
 
-def read_full_status(
-    uri: str,
-    store: ObjectStore,
-    arbiter: Arbiter,
-    clock: Clock,
-    *,
-    open_dataset: Callable[[], Any],
-    policy: Policy | None = None,
-) -> Status:
+def read_full_status(core: TableCore, *, policy: Policy | None = None) -> Status:
     """Return how a table is doing; changes nothing.
 
     Raises:
@@ -179,46 +172,26 @@ def read_full_status(
         CorruptError: its newest manifest or a record cannot be read.
         UnavailableError, PermissionDeniedError: a store gave no answer, or refused.
     """
-    look = _Look(
-        uri,
-        store,
-        for_reading(arbiter),
-        now=clock.now(),
-        open_dataset=open_dataset,
-        policy=policy or Policy(),
-    )
-    return look.take()
+    return _Look(core.for_reading(), policy or Policy()).take()
 
 
 class _Look:
-    def __init__(
-        self,
-        uri: str,
-        store: ObjectStore,
-        arbiter: Arbiter,
-        *,
-        now: float,
-        open_dataset: Callable[[], Any],
-        policy: Policy,
-    ) -> None:
-        self._uri = uri
-        self._store = store
-        self._arbiter = arbiter
-        self._now = now
-        self._open_dataset = open_dataset
+    def __init__(self, core: TableCore, policy: Policy) -> None:
+        self._core = core
+        self._now = core.clock.now()
         self._policy = policy
 
     def take(self) -> Status:
-        base = read_status(self._uri, self._store, self._arbiter)
-        listed = list_versions(self._store)
-        records = records_of(self._arbiter, after=base.version - 1)
+        base = read_status(self._core)
+        listed = list_versions(self._core.store)
+        records = records_of(self._core.arbiter, after=base.version - 1)
         record = None if records is None else records.found.get(base.version)
-        body = read_version(self._store, base.version, record) or b""
+        body = read_version(self._core.store, base.version, record) or b""
         facts = VersionFacts(body)
         rows = facts.fragment_rows()
         entry = read_log_entry(body)
         merged = {} if entry is None else entry.merged
-        shards = tuple(self._shard(one, merged) for one in list_shards(self._store))
+        shards = tuple(self._shard(one, merged) for one in self._core.shard_ids())
         status = Status(
             **{one.name: getattr(base, one.name) for one in fields(TableStatus)},
             versions=len(listed),
@@ -248,7 +221,7 @@ class _Look:
 
     def _shard(self, shard_id: str, merged: Mapping[str, int]) -> ShardStatus:
         try:
-            manifest = ShardManifests(self._store, self._arbiter, shard_id).latest()
+            manifest = ShardManifests(self._core, shard_id).latest()
             if manifest is None:
                 return ShardStatus(shard=shard_id, problem="it has no manifest")
             return self._look_at(manifest, merged.get(shard_id, 0))
@@ -258,7 +231,7 @@ class _Look:
             return ShardStatus(shard=shard_id, problem=str(error))
 
     def _look_at(self, manifest: ShardManifest, merged: int) -> ShardStatus:
-        log = Log(self._store, self._arbiter, manifest.shard_id)
+        log = Log(self._core, manifest.shard_id)
         listed = log.listed()
         beyond = {n: info for n, info in listed.items() if n > manifest.replay_after}
         waiting = [one for one in manifest.sstables if one.generation > merged]
@@ -292,13 +265,13 @@ class _Look:
             return None
         folder = sstable_path(manifest.shard_id, waiting[0].path)
         with suppress(HoldfastError):
-            return self._age([self._store.head(f"{folder}/{SSTABLE_MANIFEST}")])
+            return self._age([self._core.store.head(f"{folder}/{SSTABLE_MANIFEST}")])
         return None
 
     def _indexes(self, version: int, rows: Mapping[int, int]) -> tuple[IndexStatus, ...] | None:
         """Compare what the indexes cover with the fragments that are there."""
         try:
-            dataset = self._open_dataset()
+            dataset = open_dataset(Versions(self._core))
             found = dataset.describe_indices() if int(dataset.version) == version else None
         except (HoldfastError, OSError, ValueError):
             return None
@@ -322,7 +295,7 @@ class _Look:
 
     # What needs a person.
     def _alerts(self, status: Status) -> Iterator[Alert]:
-        look = f"holdfast doctor {self._uri}"
+        look = f"holdfast doctor {self._core.location}"
         for version in status.foreign[:_LOOKED_AT]:
             if self._is_ours(version):
                 what = f"the commit store forgot version {version}"
@@ -331,9 +304,9 @@ class _Look:
                 what = f"version {version} was written past Holdfast"
                 yield Alert(kind=AlertKind.FOREIGN, what=what, command=look)
         for version in status.unfinished[-_LOOKED_AT:]:
-            records = records_of(self._arbiter, after=version - 1)
+            records = records_of(self._core.arbiter, after=version - 1)
             record = None if records is None else records.found.get(version)
-            if read_version(self._store, version, record) is None:
+            if read_version(self._core.store, version, record) is None:
                 what = f"version {version} is decided, but its bytes are gone"
                 yield Alert(kind=AlertKind.MISSING, what=what, command=look)
         for shard in status.shards:
@@ -344,7 +317,7 @@ class _Look:
         """Tell a forgotten decision, which has a token of its own, from a stranger's version."""
         tokens = []
         for number in (version, version - 1):
-            body = read_version(self._store, number, None)
+            body = read_version(self._core.store, number, None)
             with suppress(HoldfastError):
                 tokens.append(None if body is None else VersionFacts(body).token)
         return bool(tokens) and tokens[0] is not None and tokens[0] not in tokens[1:]
@@ -359,10 +332,12 @@ class _Look:
                 f"shard {shard.shard} has rows in its log since {age:,.0f} s that nobody "
                 "flushes: is its writer stuck or gone?"
             )
-            yield Alert(kind=AlertKind.STUCK, what=what, command=f"holdfast maintain {self._uri}")
+            yield Alert(
+                kind=AlertKind.STUCK, what=what, command=f"holdfast maintain {self._core.location}"
+            )
 
     def _overdue(self, status: Status) -> Iterator[Alert]:
-        command = f"holdfast maintain {self._uri}"
+        command = f"holdfast maintain {self._core.location}"
         waiting = sum(shard.generations for shard in status.shards)
         many = OVERDUE * self._policy.generations * max(1, len(status.shards))
         if waiting >= many:
@@ -374,7 +349,7 @@ class _Look:
 
     # What `maintain` would do.
     def _wants(self, status: Status) -> Iterator[Want]:
-        command = f"holdfast maintain {self._uri}"
+        command = f"holdfast maintain {self._core.location}"
         if status.small_fragments >= self._policy.small_fragments:
             yield Want(
                 what=f"{status.small_fragments} of {status.fragments} fragments are small",

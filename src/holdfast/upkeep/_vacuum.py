@@ -17,15 +17,14 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from holdfast._clock import Clock, SystemClock
-from holdfast._ids import Ids
-from holdfast.arbiter import Arbiter, open_arbiter
+from holdfast.arbiter import open_arbiter
 from holdfast.commits import KEPT_AT_LEAST, Edit, Versions
+from holdfast.core import TableCore
 from holdfast.errors import InvalidInputError
 from holdfast.events import EventKind, emit
-from holdfast.options import StorageOptions, resolve, suggestion
+from holdfast.options import StorageOptions, suggestion
 from holdfast.storage import ObjectStore, open_store
-from holdfast.upkeep._leftovers import Ground, read_ground
+from holdfast.upkeep._leftovers import Contents, read_contents
 from holdfast.upkeep._numbers import Touch, is_numbered, may_rise, raise_number, read_due
 from holdfast.upkeep._vacuum_files import (
     Found,
@@ -119,7 +118,7 @@ class VacuumResult:
         return sum(one.size for one in self.leftovers)
 
 
-Finder = Callable[[Ground], Found]
+Finder = Callable[[Contents], Found]
 
 
 def vacuum(
@@ -166,11 +165,10 @@ def vacuum(
     options = StorageOptions(storage_options)
     arbiter = open_arbiter(uri, options, commit_store=commit_store)
     try:
-        store = open_store(uri, options)
-        return vacuum_store(
-            store,
-            arbiter,
-            touch=lambda edit: _touch(uri, options, store, arbiter, edit),
+        core = TableCore(open_store(uri, options), arbiter, uri, options)
+        return vacuum_table(
+            core,
+            touch=lambda edit: _touch(core, edit),
             what=what,
             grace=grace,
             keep_versions_for=keep_versions_for,
@@ -180,122 +178,105 @@ def vacuum(
         arbiter.close()
 
 
-def _touch(
-    uri: str | Path, options: StorageOptions, store: ObjectStore, arbiter: Arbiter, edit: Edit
-) -> None:
+def _touch(core: TableCore, edit: Edit) -> None:
     """Make a version that changes nothing but what the edit does."""
     # Lance is loaded only by who commits.
     from holdfast.commits import Committer  # noqa: PLC0415
 
-    resolved = {key: resolve(key, value) for key, value in options.items()}
-    Committer(Versions(store, arbiter, uri), resolved).touch(edit)
+    Committer(Versions(core)).touch(edit)
 
 
 def plan_vacuum(
-    store: ObjectStore,
-    arbiter: Arbiter,
+    core: TableCore,
     *,
     what: Collection[str] | None = None,
     grace: timedelta = GRACE,
     keep_versions_for: timedelta | None = None,
-    ids: Ids | None = None,
-) -> tuple[Ground, list[Leftover]]:
-    """Return what nobody needs in a table, and the ground on which it was found.
+) -> tuple[Contents, list[Leftover]]:
+    """Return what nobody needs in a table, and the contents among which it was found.
 
     Raises:
         InvalidInputError, NotFoundError, CorruptError: as for `vacuum`.
     """
     _check_grace(grace)
     _check_kept(keep_versions_for, what)
-    return find_leftovers(
-        store, arbiter, _kinds(what), grace=grace, keep_versions_for=keep_versions_for, ids=ids
-    )
+    return find_leftovers(core, _kinds(what), grace=grace, keep_versions_for=keep_versions_for)
 
 
 def find_leftovers(
-    store: ObjectStore,
-    arbiter: Arbiter,
+    core: TableCore,
     kinds: Sequence[LeftoverKind],
     *,
     grace: timedelta,
     keep_versions_for: timedelta | None = None,
-    ids: Ids | None = None,
-) -> tuple[Ground, list[Leftover]]:
+) -> tuple[Contents, list[Leftover]]:
     """Do what `plan_vacuum` does, by any grace period.
 
     Raises:
         NotFoundError, CorruptError: as for `vacuum`.
     """
     kept = keep_versions_for if LeftoverKind.VERSIONS in kinds else None
-    ground = read_ground(
-        store, arbiter, grace, ids, keep_versions_for=kept, choose=versions_that_go
-    )
+    contents = read_contents(core, grace, keep_versions_for=kept, choose=versions_that_go)
     found = [
-        Leftover(kind=kind, path=info.path, size=info.size, age=ground.age(info), reason=reason)
+        Leftover(kind=kind, path=info.path, size=info.size, age=contents.age(info), reason=reason)
         for kind in kinds
-        for info, reason in FINDERS[kind](ground)
+        for info, reason in FINDERS[kind](contents)
     ]
-    return ground, sorted(found, key=lambda one: (kinds.index(one.kind), one.path))
+    return contents, sorted(found, key=lambda one: (kinds.index(one.kind), one.path))
 
 
-def vacuum_store(
-    store: ObjectStore,
-    arbiter: Arbiter,
+def vacuum_table(
+    core: TableCore,
     *,
     touch: Touch,
     what: Collection[str] | None = None,
     grace: timedelta = GRACE,
     keep_versions_for: timedelta | None = None,
     confirm: bool = False,
-    clock: Clock | None = None,
-    ids: Ids | None = None,
 ) -> VacuumResult:
     """Do what `vacuum` does, on a table that is open; `touch` makes its version.
 
     Raises:
         HoldfastError: as for `vacuum`.
     """
-    clock = clock or SystemClock()
-    begun = clock.elapsed()
-    ground, found = plan_vacuum(
-        store, arbiter, what=what, grace=grace, keep_versions_for=keep_versions_for, ids=ids
-    )
-    raised = _is_worth_raising(ground, found)
+    begun = core.clock.elapsed()
+    contents, found = plan_vacuum(core, what=what, grace=grace, keep_versions_for=keep_versions_for)
+    raised = _is_worth_raising(contents, found)
     if confirm:
-        gone, raised = take_leftovers(ground, found, touch)
-        _tell(store, gone)
+        gone, raised = take_leftovers(contents, found, touch)
+        _tell(core.store, gone)
     else:
-        due = read_due(ground, ground.mark, rising=raised)
+        due = read_due(contents, contents.mark, rising=raised)
         gone = [one for one in found if one.path in due or not is_numbered(one.path)]
     taken = {one.path for one in gone}
     return VacuumResult(
-        version=ground.newest,
+        version=contents.newest,
         rows=0,
         txn=None,
         applied=confirm,
         leftovers=tuple(gone),
-        waiting=tuple(_waits(one) for one in found if _may_wait(ground, one, taken)),
+        waiting=tuple(_waits(one) for one in found if _may_wait(contents, one, taken)),
         raised=raised,
-        elapsed=clock.elapsed() - begun,
+        elapsed=core.clock.elapsed() - begun,
     )
 
 
-def _may_wait(ground: Ground, one: Leftover, taken: Collection[str]) -> bool:
-    return one.path not in taken and is_numbered(one.path) and not ground.is_needed(one.path)
+def _may_wait(contents: Contents, one: Leftover, taken: Collection[str]) -> bool:
+    return one.path not in taken and is_numbered(one.path) and not contents.is_needed(one.path)
 
 
 def _waits(one: Leftover) -> Leftover:
     return replace(one, reason=f"{one.reason}; it is listed first, and goes by a later run")
 
 
-def _is_worth_raising(ground: Ground, found: Collection[Leftover]) -> bool:
+def _is_worth_raising(contents: Contents, found: Collection[Leftover]) -> bool:
     """Tell whether the number would rise: something waits, and the last time is long ago."""
     numbered = {one.path for one in found if is_numbered(one.path)}
-    return bool(numbered - read_due(ground, ground.mark)) and may_rise(ground)
+    return bool(numbered - read_due(contents, contents.mark)) and may_rise(contents)
 
 
 def take_leftovers(
-    ground: Ground, found: Collection[Leftover], touch: Touch
+    contents: Contents, found: Collection[Leftover], touch: Touch
 ) -> tuple[list[Leftover], bool]:
     """Delete what still nobody needs; return it, and whether the number was raised.
 
@@ -303,23 +284,23 @@ def take_leftovers(
     is read from the newest version, and after it the versions are read once more: each one
     below is seen then, also where a listing is no snapshot.
     """
-    ground.look_again()  # the plan took a while: what landed since is needed
+    contents.look_again()  # the plan took a while: what landed since is needed
     versions = [one for one in found if one.kind is LeftoverKind.VERSIONS]
-    gone = _take(ground, versions)
-    ground.keep_the_rest()
-    raising = _is_worth_raising(ground, found)
-    before = ground.mark.number
+    gone = _take(contents, versions)
+    contents.keep_the_rest()
+    raising = _is_worth_raising(contents, found)
+    before = contents.mark.number
     if raising:
-        raise_number(ground, touch)
-        ground.look_again()
-    due = read_due(ground, ground.mark)
-    ground.look_again()
+        raise_number(contents, touch)
+        contents.look_again()
+    due = read_due(contents, contents.mark)
+    contents.look_again()
     others = [one for one in found if one.kind is not LeftoverKind.VERSIONS]
-    gone += _take(ground, [p for p in others if p.path in due or not is_numbered(p.path)])
-    return gone, raising and ground.mark.number > before
+    gone += _take(contents, [p for p in others if p.path in due or not is_numbered(p.path)])
+    return gone, raising and contents.mark.number > before
 
 
-def _take(ground: Ground, found: Collection[Leftover]) -> list[Leftover]:
+def _take(contents: Contents, found: Collection[Leftover]) -> list[Leftover]:
     """Delete what still nobody needs, and return it."""
     gone: list[Leftover] = []
     for kind in LeftoverKind:
@@ -327,14 +308,14 @@ def _take(ground: Ground, found: Collection[Leftover]) -> list[Leftover]:
         if not some:
             continue
         take = TAKERS.get(kind, _take_files)
-        taken = take(ground, [one.path for one in some])
+        taken = take(contents, [one.path for one in some])
         gone += [one for one in some if one.path in taken]
     return gone
 
 
-def _take_files(ground: Ground, paths: Collection[str]) -> set[str]:
-    gone = {path for path in paths if not ground.is_needed(path)}
-    ground.store.delete(sorted(gone))
+def _take_files(contents: Contents, paths: Collection[str]) -> set[str]:
+    gone = {path for path in paths if not contents.is_needed(path)}
+    contents.core.store.delete(sorted(gone))
     return gone
 
 
@@ -405,7 +386,7 @@ FINDERS: Mapping[LeftoverKind, Finder] = {
 }
 
 # Kinds that need more than deleting; they return what they deleted.
-TAKERS: Mapping[LeftoverKind, Callable[[Ground, Collection[str]], set[str]]] = {
+TAKERS: Mapping[LeftoverKind, Callable[[Contents, Collection[str]], set[str]]] = {
     LeftoverKind.VERSIONS: take_versions,
     LeftoverKind.LOG: take_log,
     LeftoverKind.SSTABLES: take_sstables,

@@ -23,35 +23,35 @@ from holdfast.formats import (
     check_index_id,
 )
 from holdfast.storage import ObjectInfo
-from holdfast.upkeep._leftovers import Ground
+from holdfast.upkeep._leftovers import Contents
 
 
-def find_indexes(ground: Ground) -> Iterator[tuple[ObjectInfo, str]]:
+def find_indexes(contents: Contents) -> Iterator[tuple[ObjectInfo, str]]:
     """Objects of builds that nobody works on, and index files that no version shows."""
-    for objects, of_build in _groups(ground.objects.values()):
-        if not all(ground.is_old(info) for info in objects):
+    for objects, of_build in _groups(contents.objects.values()):
+        if not all(contents.is_old(info) for info in objects):
             continue
         for info in objects:
-            if not _is_shown(ground, info.path):
+            if not _is_shown(contents, info.path):
                 yield info, _reason(info.path, of_build=of_build)
 
 
-def take_indexes(ground: Ground, paths: Collection[str]) -> set[str]:
+def take_indexes(contents: Contents, paths: Collection[str]) -> set[str]:
     """Delete builds that are still as they were; records go first, so nobody resumes them."""
-    now = [*ground.store.list(BUILDS_FOLDER), *ground.store.list(INDICES_FOLDER)]
+    now = [*contents.core.store.list(BUILDS_FOLDER), *contents.core.store.list(INDICES_FOLDER)]
     gone: set[str] = set()
     for objects, _ in _groups(now):
-        if not all(info.path in ground.objects and ground.is_old(info) for info in objects):
+        if not all(info.path in contents.objects and contents.is_old(info) for info in objects):
             continue
-        wanted = [info.path for info in objects if not _is_shown(ground, info.path)]
+        wanted = [info.path for info in objects if not _is_shown(contents, info.path)]
         if not set(wanted) <= set(paths):
             continue  # something of it came since
         records = [path for path in wanted if path.startswith(f"{BUILDS_FOLDER}/")]
-        ground.store.delete([path for path in records if path.endswith("/build.json")])
-        if isinstance(ground.arbiter, SupportsSeries):
+        contents.core.store.delete([path for path in records if path.endswith("/build.json")])
+        if isinstance(contents.core.arbiter, SupportsSeries):
             for path in records:
-                ground.arbiter.accept(Name.single(path).series, 0)
-        ground.store.delete(wanted)
+                contents.core.arbiter.accept(Name.single(path).series, 0)
+        contents.core.store.delete(wanted)
         gone.update(wanted)
     return gone
 
@@ -85,10 +85,10 @@ def _is_index(folder: str) -> bool:
     return True
 
 
-def _is_shown(ground: Ground, path: str) -> bool:
+def _is_shown(contents: Contents, path: str) -> bool:
     """Tell whether a version shows the index that a file belongs to."""
     parts = path.split("/")
-    return parts[0] == INDICES_FOLDER and f"{INDICES_FOLDER}/{parts[1]}/" in ground.needed
+    return parts[0] == INDICES_FOLDER and f"{INDICES_FOLDER}/{parts[1]}/" in contents.needed
 
 
 def _reason(path: str, *, of_build: bool) -> str:

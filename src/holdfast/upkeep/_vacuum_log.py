@@ -19,36 +19,36 @@ from dataclasses import replace
 from holdfast.formats import MEM_WAL_FOLDER, ShardManifest, generation_of, shard_of, sstable_path
 from holdfast.read import SnapshotPin, read_pins
 from holdfast.storage import ObjectInfo
-from holdfast.upkeep._leftovers import Ground
+from holdfast.upkeep._leftovers import Contents
 from holdfast.wal import LogCollection, ShardManifests, carry_out, collect_log
 
 _FOLDER_DEPTH = 3  # _mem_wal, the shard, the SSTable
 
 
-def find_log(ground: Ground) -> Iterator[tuple[ObjectInfo, str]]:
+def find_log(contents: Contents) -> Iterator[tuple[ObjectInfo, str]]:
     """Log entries that were flushed, and shard manifests that are old."""
-    for collection in _collections(ground):
+    for collection in _collections(contents):
         for path in collection.paths:
-            info = ground.objects.get(path)
-            if info is not None and ground.is_old(info):
+            info = contents.objects.get(path)
+            if info is not None and contents.is_old(info):
                 yield info, f"flushed: the shard's cursor is at {collection.boundary}"
 
 
-def take_log(ground: Ground, paths: Collection[str]) -> set[str]:
+def take_log(contents: Contents, paths: Collection[str]) -> set[str]:
     """Raise the boundaries, then delete these entries and manifests; return what went."""
     gone: set[str] = set()
-    for collection in _collections(ground):
+    for collection in _collections(contents):
         going = tuple(path for path in collection.paths if path in set(paths))
         if going:
-            carry_out(ground.store, ground.arbiter, replace(collection, paths=going))
+            carry_out(contents.core, replace(collection, paths=going))
             gone.update(going)
     return gone
 
 
-def _collections(ground: Ground) -> Iterator[LogCollection]:
+def _collections(contents: Contents) -> Iterator[LogCollection]:
     """Yield what may go of each shard whose log no pinned snapshot needs."""
-    found = [collect_log(ground.store, ground.arbiter, shard_id) for shard_id in _shards(ground)]
-    pins = _pins(ground)
+    found = [collect_log(contents.core, shard_id) for shard_id in _shards(contents)]
+    pins = _pins(contents)
     if pins is None:
         return
     for collection in found:
@@ -65,32 +65,32 @@ def _needs_log(pin: SnapshotPin, collection: LogCollection) -> bool:
     )
 
 
-def find_sstables(ground: Ground) -> Iterator[tuple[ObjectInfo, str]]:
+def find_sstables(contents: Contents) -> Iterator[tuple[ObjectInfo, str]]:
     """SSTables that were merged and drained, or whose number another one took."""
-    folders = _folders(ground.objects)
-    spare = _spare(ground, folders)
+    folders = _folders(contents.objects)
+    spare = _spare(contents, folders)
     for folder in sorted(spare):
         files = folders[folder]
-        if all(ground.is_old(info) for info in files):
+        if all(contents.is_old(info) for info in files):
             for info in files:
                 yield info, "an SSTable that its shard does not name, and cannot name any more"
 
 
-def take_sstables(ground: Ground, paths: Collection[str]) -> set[str]:
+def take_sstables(contents: Contents, paths: Collection[str]) -> set[str]:
     """Delete files of SSTables that still nobody needs; return what went."""
-    folders = _folders({path: ground.objects[path] for path in paths})
-    spare = _spare(ground, folders)
+    folders = _folders({path: contents.objects[path] for path in paths})
+    spare = _spare(contents, folders)
     gone = [info.path for folder in sorted(spare) for info in folders[folder]]
-    ground.store.delete(gone)
+    contents.core.store.delete(gone)
     return set(gone)
 
 
-def _spare(ground: Ground, folders: Collection[str]) -> set[str]:
+def _spare(contents: Contents, folders: Collection[str]) -> set[str]:
     """Return the folders that no manifest names or can name, and no pin."""
     shards = {shard_of(f"{folder}/x") for folder in folders} - {None}
-    manifests = {shard_id: _latest(ground, shard_id) for shard_id in shards if shard_id}
+    manifests = {shard_id: _latest(contents, shard_id) for shard_id in shards if shard_id}
     spare = {folder for folder in folders if _is_spare(folder, manifests)}
-    pins = _pins(ground)
+    pins = _pins(contents)
     if pins is None:
         return set()
     return spare - {
@@ -111,19 +111,19 @@ def _is_spare(folder: str, manifests: Mapping[str, ShardManifest | None]) -> boo
     return taken and name not in {one.path for one in manifest.sstables}
 
 
-def _pins(ground: Ground) -> list[SnapshotPin] | None:
+def _pins(contents: Contents) -> list[SnapshotPin] | None:
     """Return the pins; None while one is being taken: then everything stays."""
-    pins = read_pins(ground.store, ground.now)
+    pins = read_pins(contents.core.store, contents.now)
     return None if any(pin.record is None for pin in pins) else pins
 
 
-def _shards(ground: Ground) -> list[str]:
-    found = {shard_of(path) for path in ground.objects if path.startswith(f"{MEM_WAL_FOLDER}/")}
+def _shards(contents: Contents) -> list[str]:
+    found = {shard_of(path) for path in contents.objects if path.startswith(f"{MEM_WAL_FOLDER}/")}
     return sorted(shard_id for shard_id in found if shard_id is not None)
 
 
-def _latest(ground: Ground, shard_id: str) -> ShardManifest | None:
-    return ShardManifests(ground.store, ground.arbiter, shard_id).latest()
+def _latest(contents: Contents, shard_id: str) -> ShardManifest | None:
+    return ShardManifests(contents.core, shard_id).latest()
 
 
 def _folders(objects: Mapping[str, ObjectInfo]) -> dict[str, list[ObjectInfo]]:

@@ -25,66 +25,71 @@ from holdfast.formats import VERSIONS_SERIES, version_name, version_of
 from holdfast.read import read_pins
 from holdfast.storage import ObjectInfo, ObjectStore
 from holdfast.upkeep._branches import branch_parents, read_references
-from holdfast.upkeep._leftovers import Ground
+from holdfast.upkeep._leftovers import Contents
 
 log = logging.getLogger("holdfast.upkeep")
 
 TAGS_FOLDER = "_refs/tags"
 
 
-def find_versions(ground: Ground) -> Iterator[tuple[ObjectInfo, str]]:
+def find_versions(contents: Contents) -> Iterator[tuple[ObjectInfo, str]]:
     """Manifests of versions that nobody keeps."""
-    for version in sorted(ground.going):
-        info = ground.objects.get(version_name(version).path)
+    for version in sorted(contents.going):
+        info = contents.objects.get(version_name(version).path)
         if info is not None:
             yield info, "a newer version came longer ago than versions are kept"
 
 
-def take_versions(ground: Ground, paths: Collection[str]) -> set[str]:
+def take_versions(contents: Contents, paths: Collection[str]) -> set[str]:
     """Raise the boundary, drop the records behind it, delete the manifests; return what went."""
     wanted = {version_of(path) for path in paths}
-    going = sorted(version for version in ground.going if version in wanted)
+    going = sorted(version for version in contents.going if version in wanted)
     if not going:
         return set()
     through = going[-1]
-    _finish(ground, through)
-    VersionsBoundary(ground.store).raise_to(through)
-    if isinstance(ground.arbiter, SupportsSeries):
-        ground.arbiter.accept(VERSIONS_SERIES, through)
+    _finish(contents, through)
+    VersionsBoundary(contents.core.store).raise_to(through)
+    if isinstance(contents.core.arbiter, SupportsSeries):
+        contents.core.arbiter.accept(VERSIONS_SERIES, through)
     gone = [version_name(version).path for version in going]
-    ground.store.delete(gone)
+    contents.core.store.delete(gone)
     return set(gone)
 
 
-def _finish(ground: Ground, through: int) -> None:
+def _finish(contents: Contents, through: int) -> None:
     """Put decided versions in place: what counts behind the boundary are the objects."""
-    there = (version_of(path) for path in ground.objects)
-    for version in unfinished(ground.records, (one for one in there if one is not None)):
+    there = (version_of(path) for path in contents.objects)
+    for version in unfinished(contents.records, (one for one in there if one is not None)):
         if version <= through:
-            ground.arbiter.read(version_name(version))
+            contents.core.arbiter.read(version_name(version))
 
 
-def versions_that_go(ground: Ground, listed: Mapping[int, ObjectInfo]) -> set[int]:
+def versions_that_go(contents: Contents, listed: Mapping[int, ObjectInfo]) -> set[int]:
     """Return the versions that nobody keeps.
 
     Pins are read after it is known what would go, as `holdfast.read._pins` asks for. While a
     tag, a branch or a pin cannot be read, all versions stay: nobody knows which one it means.
     """
-    if ground.keep_versions_for is None:
+    if contents.keep_versions_for is None:
         return set()
     old: list[int] = []
     for version, newer in pairwise(sorted(listed)):
-        if ground.age(listed[newer]) <= ground.keep_versions_for:
+        if contents.age(listed[newer]) <= contents.keep_versions_for:
             break
         old.append(version)
     if not old:
         return set()
-    pins = read_pins(ground.store, ground.now)
+    pins = read_pins(contents.core.store, contents.now)
     if any(pin.record is None for pin in pins):
         return set()
     pinned = {pin.record.base_version for pin in pins if pin.record is not None}
     try:
-        return set(old) - pinned - tagged_versions(ground.store) - branch_parents(ground.store)
+        return (
+            set(old)
+            - pinned
+            - tagged_versions(contents.core.store)
+            - branch_parents(contents.core.store)
+        )
     except CorruptError as error:
         log.warning("all versions stay: %s", error)
         return set()

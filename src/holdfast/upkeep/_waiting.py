@@ -16,12 +16,13 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from holdfast.commits import After, Versions, register_keeper
+from holdfast.commits import After, Versions, open_dataset, register_keeper
 from holdfast.errors import ConflictError, LogWaitsError, SealedError
 from holdfast.formats import key_columns
+from holdfast.shard import read_entry_at, read_log_base, read_merged
 from holdfast.upkeep._compact_lsm import CompactLsmResult, compact_lsm
 from holdfast.upkeep._flush_log import IDLE, FlushLogResult, claim_epoch, flush_log
-from holdfast.upkeep._ground import LogGround
+from holdfast.wal import ShardManifests, WalTailer
 
 _NOW = timedelta(0)
 _TRIES = 4
@@ -30,8 +31,8 @@ _TRIES = 4
 class Keeper:
     """Looks after the shards of one table; see `holdfast.commits._log_rules.LogKeeper`."""
 
-    def __init__(self, ground: LogGround) -> None:
-        self._ground = ground
+    def __init__(self, versions: Versions) -> None:
+        self._versions = versions
 
     def waiting(self, merged: After) -> list[str]:
         """Return the shards with rows that a version with this marker has not merged.
@@ -40,8 +41,10 @@ class Keeper:
             WalGapError, CorruptError: a log is damaged.
             UnavailableError, PermissionDeniedError: a store did not tell.
         """
-        ground = self._ground
-        return [one for one in ground.shard_ids() if _waits(ground, one, merged.get(one, 0))]
+        versions = self._versions
+        return [
+            one for one in versions.core.shard_ids() if _waits(versions, one, merged.get(one, 0))
+        ]
 
     def supersede(self, *, fence: bool) -> dict[str, int]:
         """Flush all that waits, and return by shard the newest generation.
@@ -51,32 +54,32 @@ class Keeper:
             Other errors: as for `Table.flush_log`.
         """
         found = {}
-        for shard_id in self._ground.shard_ids():
-            if self._ground.manifests(shard_id).latest() is not None:
-                found[shard_id] = _flush(self._ground, shard_id, fence=fence, stock_idle=_NOW)
+        for shard_id in self._versions.core.shard_ids():
+            if ShardManifests(self._versions.core, shard_id).latest() is not None:
+                found[shard_id] = _flush(self._versions, shard_id, fence=fence, stock_idle=_NOW)
         return found
 
 
-def _waits(ground: LogGround, shard_id: str, merged: int) -> bool:
-    manifest = ground.manifests(shard_id).latest()
+def _waits(versions: Versions, shard_id: str, merged: int) -> bool:
+    manifest = ShardManifests(versions.core, shard_id).latest()
     if manifest is None:
         return False
     if any(one.generation > merged for one in manifest.sstables):
         return True
-    entries = ground.tailer(shard_id).entries(after=manifest.replay_after)
+    entries = WalTailer(versions.core, shard_id).entries(after=manifest.replay_after)
     return next(iter(entries), None) is not None
 
 
-def _flush(ground: LogGround, shard_id: str, *, fence: bool, stock_idle: timedelta) -> int:
+def _flush(versions: Versions, shard_id: str, *, fence: bool, stock_idle: timedelta) -> int:
     """Turn what a shard's log holds now into generations; return the newest."""
     owner = None
     if fence:
         try:
-            owner = claim_epoch(ground, shard_id)
+            owner = claim_epoch(versions, shard_id)
         except SealedError:
             owner = None  # nobody writes there
     done: FlushLogResult = flush_log(
-        ground, shard_id, idle=_NOW, stock_idle=stock_idle, owner=owner
+        versions, shard_id, idle=_NOW, stock_idle=stock_idle, owner=owner
     )
     if done.waits is not None:
         raise LogWaitsError(
@@ -86,7 +89,7 @@ def _flush(ground: LogGround, shard_id: str, *, fence: bool, stock_idle: timedel
             reason=done.waits,
             retryable=True,
         )
-    newest = ground.manifests(shard_id).latest()
+    newest = ShardManifests(versions.core, shard_id).latest()
     return 0 if newest is None else newest.current_generation - 1
 
 
@@ -130,25 +133,25 @@ def merge_all(shards: Shards) -> dict[str, int]:
 class _TableShards:
     """The shards of a real table."""
 
-    def __init__(self, ground: LogGround) -> None:
-        self._ground = ground
+    def __init__(self, versions: Versions) -> None:
+        self._versions = versions
         self.done: CompactLsmResult | None = None
 
     def shard_ids(self) -> Sequence[str]:
-        ids = self._ground.shard_ids()
-        return [one for one in ids if self._ground.manifests(one).latest() is not None]
+        ids = self._versions.core.shard_ids()
+        return [one for one in ids if ShardManifests(self._versions.core, one).latest() is not None]
 
     def flush(self, shard_id: str) -> int:
-        return _flush(self._ground, shard_id, fence=False, stock_idle=IDLE)
+        return _flush(self._versions, shard_id, fence=False, stock_idle=IDLE)
 
     def merged(self) -> Mapping[str, int]:
-        return self._ground.merged(self._ground.dataset())
+        return read_merged(self._versions.core, open_dataset(self._versions))
 
     def merge(self, shard_ids: Sequence[str]) -> None:
-        self.done = compact_lsm(self._ground, shards=shard_ids)
+        self.done = compact_lsm(self._versions, shards=shard_ids)
 
 
-def merge_waiting(ground: LogGround) -> After | None:
+def merge_waiting(versions: Versions) -> After | None:
     """Merge what waits in the log of a table with a key; return how far, for the commit's check.
 
     What writers put meanwhile may be merged, too, or not. Live writers go on.
@@ -160,22 +163,22 @@ def merge_waiting(ground: LogGround) -> After | None:
         LogWaitsError: a live writer of stock Lance would be locked out.
         Other errors: as for `Table.flush_log` and `Table.compact_lsm`.
     """
-    dataset = ground.dataset()
-    if ground.entry(dataset) is None:
+    dataset = open_dataset(versions)
+    if read_entry_at(versions.core, dataset) is None:
         return None
-    return merge_all(_TableShards(ground)) if key_columns(dataset.schema) else {}
+    return merge_all(_TableShards(versions)) if key_columns(dataset.schema) else {}
 
 
-def merge_log(ground: LogGround) -> CompactLsmResult:
+def merge_log(versions: Versions) -> CompactLsmResult:
     """Flush and merge all that waits now; see `Table.merge_log`."""
-    ground.base(ground.dataset())  # refuses a table without a log
-    shards = _TableShards(ground)
+    read_log_base(versions.core, open_dataset(versions))  # refuses a table without a log
+    shards = _TableShards(versions)
     merge_all(shards)
-    return shards.done or compact_lsm(ground, shards=())
+    return shards.done or compact_lsm(versions, shards=())
 
 
 def _keeper_of(versions: Versions) -> Keeper:
-    return Keeper(LogGround(versions=versions, options=versions.options))
+    return Keeper(versions)
 
 
 register_keeper(_keeper_of)

@@ -1,6 +1,6 @@
 """The fenced log: one writer per shard, the one before it locked out, nothing acknowledged lost.
 
-    appender = WalAppender.claim(store, arbiter, shard_id)   # writes: an epoch and a fence
+    appender = WalAppender.claim(core, shard_id)             # writes: an epoch and a fence
     for entry in appender.replay(): ...                      # (flushed cursor, own fence]
     appender.append(batch)                                   # one decision: position N
     appender.manifests.update(appender.epoch, publish)       # after a flush
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from holdfast.wal._manifests import ShardManifests
     from holdfast.wal._memory import LogMemory, remember
     from holdfast.wal._repair import Repair, repair_log
-    from holdfast.wal._shards import ShardState, list_shards
+    from holdfast.wal._shards import ShardState, read_shard_states
     from holdfast.wal._slots import Slot, Slots, Taken, append_at
     from holdfast.wal._tailer import WalTailer
-    from holdfast.wal._verbs import LogVerbs
 
 __all__ = [
     "RETENTION",
@@ -39,7 +38,6 @@ __all__ = [
     "Log",
     "LogCollection",
     "LogMemory",
-    "LogVerbs",
     "Repair",
     "ShardManifest",
     "ShardManifests",
@@ -54,8 +52,8 @@ __all__ = [
     "carry_out",
     "collect_log",
     "find_covered",
-    "list_shards",
     "log_schema",
+    "read_shard_states",
     "remember",
     "repair_log",
     "store_time",
@@ -72,9 +70,8 @@ __getattr__ = load_names(
         "_manifests": "ShardManifests",
         "_memory": "LogMemory remember",
         "_repair": "Repair repair_log",
-        "_shards": "ShardState list_shards",
+        "_shards": "ShardState read_shard_states",
         "_slots": "Slot Slots Taken append_at",
         "_tailer": "WalTailer",
-        "_verbs": "LogVerbs",
     },
 )

@@ -1,6 +1,6 @@
 """`WalAppender`: the one writer of a shard's log.
 
-    appender = WalAppender.claim(store, arbiter, shard_id)   # writes: an epoch, then a fence
+    appender = WalAppender.claim(core, shard_id)             # writes: an epoch, then a fence
     for entry in appender.replay():                          # what earlier writers left
         ...
     appender.append(batch).position                          # durable, or an error
@@ -43,9 +43,8 @@ from typing import NoReturn, Self, TypeAlias
 
 import pyarrow as pa
 
-from holdfast._clock import Clock, SystemClock
-from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter import Arbiter, Lost
+from holdfast.arbiter import Lost
+from holdfast.core import TableCore
 from holdfast.errors import (
     CollectedError,
     CommitUnknownError,
@@ -70,7 +69,7 @@ from holdfast.formats import (
     draft_fence,
     entry_name,
 )
-from holdfast.storage import Handle, ObjectStore
+from holdfast.storage import Handle
 from holdfast.wal._log import Chain, Log
 from holdfast.wal._manifests import ShardManifests, fenced
 
@@ -121,27 +120,21 @@ class WalAppender(Handle):
     @classmethod
     def claim(
         cls,
-        store: ObjectStore,
-        arbiter: Arbiter,
+        core: TableCore,
         shard_id: str,
         *,
         shard_spec_id: int = 0,
         field_entries: Sequence[tuple[str, bytes]] = (),
         first_generation: int = 1,
-        clock: Clock | None = None,
-        ids: Ids | None = None,
     ) -> WalAppender:
         """Claim a shard for writing. This WRITES: a new epoch, and a fence that ends other writers.
 
         Args:
-            store: the table's object store.
-            arbiter: who decides for the table.
+            core: the table.
             shard_id: a UUID; a shard that is not there is made.
             shard_spec_id: how rows are routed to a new shard; 0 for by hand.
             field_entries: the routing's values for a new shard.
             first_generation: the number that a new shard's first SSTable gets.
-            clock: time.
-            ids: where ids come from.
 
         Raises:
             FencedError: another writer claimed the shard at the same time, or since.
@@ -153,15 +146,14 @@ class WalAppender(Handle):
             CommitStoreRegressedError, ForeignVersionError: a name is not what was decided.
             InvalidInputError: the shard id is no UUID.
         """
-        clock, ids = clock or SystemClock(), ids or RandomIds()
-        begun = clock.elapsed()
-        manifests = ShardManifests(store, arbiter, shard_id, ids=ids)
+        begun = core.clock.elapsed()
+        manifests = ShardManifests(core, shard_id)
         manifest = manifests.claim(
             shard_spec_id=shard_spec_id,
             field_entries=field_entries,
             first_generation=first_generation,
         )
-        self = cls(store, arbiter, manifests, manifest, clock=clock, ids=ids)
+        self = cls(core, manifests, manifest)
         listed = self._log.listed()
         self._fence(listed)
         self._check_gaps(listed)
@@ -170,32 +162,21 @@ class WalAppender(Handle):
             shard_id=self.shard_id,
             epoch=self.epoch,
             position=self.fence_position,
-            elapsed=clock.elapsed() - begun,
+            elapsed=core.clock.elapsed() - begun,
         )
         return self
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        arbiter: Arbiter,
-        manifests: ShardManifests,
-        manifest: ShardManifest,
-        *,
-        clock: Clock,
-        ids: Ids,
-    ) -> None:
+    def __init__(self, core: TableCore, manifests: ShardManifests, manifest: ShardManifest) -> None:
         self.shard_id = manifest.shard_id
         self.epoch = manifest.writer_epoch
-        self.writer = ids.token().removeprefix("hf-")
+        self.writer = core.ids.token().removeprefix("hf-")
         self.manifest = manifest
         self.manifests = manifests
         self.fence_position = 0
         self.next_position = 0
         self._from_zero = False
-        self._log = Log(store, arbiter, manifest.shard_id)
-        self._arbiter = arbiter
-        self._clock = clock
-        self._ids = ids
+        self._log = Log(core, manifest.shard_id)
+        self._core = core
         self._sequence = 0
         self._stopped: HoldfastError | None = None
         self._lock = threading.Lock()  # guards `_appending`
@@ -396,7 +377,7 @@ class WalAppender(Handle):
         return isinstance(position, int) and position <= self.manifest.replay_after
 
     def _append(self, draft: EntryDraft) -> Appended:
-        begun = self._clock.elapsed()
+        begun = self._core.clock.elapsed()
         while True:
             position = self.next_position
             try:
@@ -419,7 +400,7 @@ class WalAppender(Handle):
             self._step_over(found, draft)
         self._sequence += 1
         self.next_position = position + 1
-        elapsed = self._clock.elapsed() - begun
+        elapsed = self._core.clock.elapsed() - begun
         emit(
             EventKind.APPENDED,
             shard_id=self.shard_id,
@@ -438,11 +419,11 @@ class WalAppender(Handle):
 
     def _decide(self, draft: EntryDraft, position: int) -> Entry | None:
         """Decide one position for a draft: None when it is ours, else the entry that is there."""
-        token = self._ids.token()
+        token = self._core.ids.token()
         sequence = 0 if draft.fence else self._sequence + 1
         body = draft.stamp(position=position, sequence=sequence, token=token)
-        self._arbiter.confirm_place(if_cheap=True)
-        decision = self._arbiter.decide(entry_name(self.shard_id, position), body, token)
+        self._core.arbiter.confirm_place(if_cheap=True)
+        decision = self._core.arbiter.decide(entry_name(self.shard_id, position), body, token)
         if not isinstance(decision, Lost):
             return None
         return decode_entry(decision.body, shard_id=self.shard_id, position=position)

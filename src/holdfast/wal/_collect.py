@@ -20,8 +20,8 @@ import itertools
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter import Arbiter, SupportsSeries
+from holdfast.arbiter import SupportsSeries
+from holdfast.core import TableCore
 from holdfast.errors import CorruptError
 from holdfast.events import EventKind, emit
 from holdfast.formats import (
@@ -66,23 +66,14 @@ class LogCollection:
     paths: tuple[str, ...]
 
 
-def collect_log(
-    store: ObjectStore,
-    arbiter: Arbiter,
-    shard_id: str,
-    *,
-    confirm: bool = False,
-    ids: Ids | None = None,
-) -> LogCollection:
+def collect_log(core: TableCore, shard_id: str, *, confirm: bool = False) -> LogCollection:
     """Remove log entries that were flushed, and manifests that are old. Safe beside writers.
 
     Args:
-        store: the table's object store.
-        arbiter: who decides for the table.
+        core: the table.
         shard_id: the shard.
         confirm: False only says what would go, and changes nothing but one passing object that
             asks the store for its time.
-        ids: where ids come from.
 
     Raises:
         UnavailableError, PermissionDeniedError: a store did not do its part; run it again.
@@ -90,15 +81,14 @@ def collect_log(
         WalGapError: an entry whose ids are not remembered yet is missing.
         CommitStoreRegressedError, ForeignVersionError: it is not the decided one.
     """
-    ids = ids or RandomIds()
-    log = Log(store, arbiter, shard_id)
-    manifest = ShardManifests(store, arbiter, shard_id, ids=ids).latest()
+    log = Log(core, shard_id)
+    manifest = ShardManifests(core, shard_id).latest()
     if manifest is None:
         return _nothing(log.shard_id)
-    now = store_time(store, log.shard_id, ids)
-    collected = _plan(store, log, manifest.replay_after, manifest.version, now)
+    now = store_time(core.store, log.shard_id, core.ids)
+    collected = _plan(core.store, log, manifest.replay_after, manifest.version, now)
     if confirm:
-        carry_out(store, arbiter, collected)
+        carry_out(core, collected)
     return collected
 
 
@@ -154,24 +144,24 @@ def _old_manifests(store: ObjectStore, shard_id: str, newest: int, now: float) -
     return old
 
 
-def carry_out(store: ObjectStore, arbiter: Arbiter, collected: LogCollection) -> None:
+def carry_out(core: TableCore, collected: LogCollection) -> None:
     """Remember ids, raise the boundaries, durably, and only then delete what was planned.
 
     Raises:
         WalGapError, CorruptError: an entry or a memory is damaged; nothing goes.
         UnavailableError, PermissionDeniedError: a store did not do its part; run it again.
     """
-    shard_id = collected.shard_id
+    store, shard_id = core.store, collected.shard_id
     planned = {v for path in collected.paths if (v := shard_version_of(path)) is not None}
     versions = _without_hole(store, shard_id, planned) if planned else []
     if collected.boundary > 0:
         # Before the boundary: who opens the shard reads no entries below it.
-        remember(store, arbiter, shard_id, collected.boundary)
+        remember(core, shard_id, collected.boundary)
         name = entry_name(shard_id, collected.boundary)
-        _raise(store, arbiter, shard_id, BoundaryKind.LOG, name)
+        _raise(core, shard_id, BoundaryKind.LOG, name)
     if versions:
         name = shard_manifest_name(shard_id, max(versions))
-        _raise(store, arbiter, shard_id, BoundaryKind.MANIFEST, name)
+        _raise(core, shard_id, BoundaryKind.MANIFEST, name)
     store.delete(path for path in collected.paths if shard_version_of(path) is None)
     for version in versions:
         store.delete([shard_manifest_name(shard_id, version).path])
@@ -190,13 +180,11 @@ def _without_hole(store: ObjectStore, shard_id: str, planned: Collection[int]) -
     return list(itertools.takewhile(lambda version: version in planned, there))
 
 
-def _raise(
-    store: ObjectStore, arbiter: Arbiter, shard_id: str, kind: BoundaryKind, last: Name
-) -> None:
+def _raise(core: TableCore, shard_id: str, kind: BoundaryKind, last: Name) -> None:
     """Make sure that no number up to the last one is ever decided again."""
-    Boundary(store, shard_id, kind).raise_to(last.number)
-    if isinstance(arbiter, SupportsSeries):
-        arbiter.accept(last.series, last.number)
+    Boundary(core.store, shard_id, kind).raise_to(last.number)
+    if isinstance(core.arbiter, SupportsSeries):
+        core.arbiter.accept(last.series, last.number)
 
 
 def _nothing(shard_id: str) -> LogCollection:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from holdfast.arbiter import Arbiter
+from holdfast.core import TableCore
 from holdfast.errors import CorruptError, HoldfastError, WalGapError
 from holdfast.formats import (
     Entry,
@@ -20,7 +20,7 @@ from holdfast.formats import (
     log_folder,
     position_of,
 )
-from holdfast.storage import ObjectInfo, ObjectStore, SupportsReadAhead
+from holdfast.storage import ObjectInfo, SupportsReadAhead
 
 _READERS = 16
 """How many entries are fetched at once from a store behind a network."""
@@ -37,11 +37,10 @@ class Log:
         InvalidInputError: the shard id is no UUID.
     """
 
-    def __init__(self, store: ObjectStore, arbiter: Arbiter, shard_id: str) -> None:
-        self._store = store
-        self._arbiter = arbiter
+    def __init__(self, core: TableCore, shard_id: str) -> None:
+        self._core = core
         self.shard_id = check_shard_id(shard_id)
-        self._remote = isinstance(store, SupportsReadAhead) and store.reads_ahead
+        self._remote = isinstance(core.store, SupportsReadAhead) and core.store.reads_ahead
 
     def listed(self) -> dict[int, ObjectInfo]:
         """Return the entries that a listing shows, by position; other files are passed over.
@@ -49,7 +48,7 @@ class Log:
         Raises:
             UnavailableError, PermissionDeniedError: the store did not tell.
         """
-        found = {position_of(info.path): info for info in self._store.list(self._folder)}
+        found = {position_of(info.path): info for info in self._core.store.list(self._folder)}
         return {n: found[n] for n in sorted(n for n in found if n is not None)}
 
     def read(self, position: int, *, trusting: bool = False) -> Entry | None:
@@ -60,7 +59,7 @@ class Log:
             UnavailableError, PermissionDeniedError: a store did not tell.
             CommitStoreRegressedError, ForeignVersionError: it is not the decided one.
         """
-        body = self._arbiter.read(entry_name(self.shard_id, position))
+        body = self._core.arbiter.read(entry_name(self.shard_id, position))
         if body is None:
             return None
         return decode_entry(body, shard_id=self.shard_id, position=position, trusting=trusting)

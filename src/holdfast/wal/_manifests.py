@@ -1,6 +1,6 @@
 """`ShardManifests`: who owns a shard, decided one version after the other.
 
-    manifests = ShardManifests(store, arbiter, shard_id)
+    manifests = ShardManifests(core, shard_id)
     mine = manifests.claim()                       # a higher epoch: the one before is out
     manifests.update(mine.writer_epoch, publish)   # FencedError once somebody claimed after us
 
@@ -30,8 +30,8 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter import Arbiter, Lost, SupportsSeries
+from holdfast.arbiter import Lost, SupportsSeries
+from holdfast.core import TableCore
 from holdfast.errors import (
     CollectedError,
     CommitUnknownError,
@@ -57,7 +57,6 @@ from holdfast.formats import (
     shard_version_of,
     version_hint_path,
 )
-from holdfast.storage import ObjectStore
 from holdfast.wal._boundary import NOTHING, Boundary
 
 _CLAIMS = 16
@@ -73,19 +72,10 @@ class ShardManifests:
         InvalidInputError: the shard id is no UUID.
     """
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        arbiter: Arbiter,
-        shard_id: str,
-        *,
-        ids: Ids | None = None,
-    ) -> None:
-        self._store = store
-        self._arbiter = arbiter
+    def __init__(self, core: TableCore, shard_id: str) -> None:
+        self._core = core
         self._shard_id = check_shard_id(shard_id)
-        self._ids = ids or RandomIds()
-        self._boundary = Boundary(store, self._shard_id, BoundaryKind.MANIFEST)
+        self._boundary = Boundary(core.store, self._shard_id, BoundaryKind.MANIFEST)
         self._known: ShardManifest | None = None
 
     def latest(self) -> ShardManifest | None:
@@ -231,7 +221,7 @@ class ShardManifests:
         """Return the newest version that a listing shows; 0 when it shows none."""
         found = (
             shard_version_of(info.path)
-            for info in self._store.list(shard_manifest_folder(self._shard_id))
+            for info in self._core.store.list(shard_manifest_folder(self._shard_id))
         )
         return max((version for version in found if version is not None), default=0)
 
@@ -286,20 +276,22 @@ class ShardManifests:
         A version that was deleted since we read is not ours, even if it could be created: its
         number was decided long ago. A commit store refuses it; an object store does not know.
         """
-        token = self._ids.token()
+        token = self._core.ids.token()
         wanted = replace(wanted, token=token)
         name = shard_manifest_name(self._shard_id, wanted.version)
         body = encode_shard_manifest(wanted)
-        self._arbiter.confirm_place()
+        self._core.arbiter.confirm_place()
         try:
-            decision = self._arbiter.decide(name, body, token)
+            decision = self._core.arbiter.decide(name, body, token)
         except CollectedError:
             return self._newest_again()
         if isinstance(decision, Lost):
             self._known = self._decode(wanted.version, decision.body)
             return self._known
         self._confirm_place(name)
-        if not isinstance(self._arbiter, SupportsSeries) and self._is_collected(wanted.version):
+        if not isinstance(self._core.arbiter, SupportsSeries) and self._is_collected(
+            wanted.version
+        ):
             self._delete(name)
             return self._newest_again()
         self._known = replace(wanted, source=body)
@@ -309,7 +301,7 @@ class ShardManifests:
     def _confirm_place(self, name: Name) -> None:
         """Take a version back that we put into another table than ours."""
         try:
-            self._arbiter.confirm_place()
+            self._core.arbiter.confirm_place()
         except StaleHandleError:
             self._delete(name)
             raise
@@ -322,7 +314,7 @@ class ShardManifests:
 
     def _delete(self, name: Name) -> None:
         with contextlib.suppress(HoldfastError):
-            self._store.delete([name.path])
+            self._core.store.delete([name.path])
 
     def _is_collected(self, version: int) -> bool:
         try:
@@ -346,11 +338,11 @@ class ShardManifests:
         if version % _HINT_EVERY == 0:
             with contextlib.suppress(HoldfastError):
                 body = json.dumps({"version": version}, separators=(",", ":")).encode()
-                self._store.put(version_hint_path(self._shard_id), body)
+                self._core.store.put(version_hint_path(self._shard_id), body)
 
     def _read(self, version: int) -> ShardManifest | None:
         try:
-            body = self._arbiter.read(shard_manifest_name(self._shard_id, version))
+            body = self._core.arbiter.read(shard_manifest_name(self._shard_id, version))
         except CollectedError:  # a moment ago: there is a newer one
             return None
         return None if body is None else self._decode(version, body)
@@ -364,7 +356,7 @@ class ShardManifests:
         Raises:
             StaleHandleError: it went with its table.
         """
-        self._arbiter.confirm_place()
+        self._core.arbiter.confirm_place()
         return NotFoundError("there is no such shard", shard_id=self._shard_id)
 
     def _too_many(self) -> ConflictError:

@@ -28,8 +28,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter import Arbiter
 from holdfast.commits import Ledger
+from holdfast.core import TableCore
 from holdfast.errors import ConflictError, HoldfastError, NotFoundError, WalGapError
 from holdfast.formats import (
     BoundaryKind,
@@ -132,8 +132,7 @@ class Applied:
 
 
 def read_applied(
-    store: ObjectStore,
-    arbiter: Arbiter,
+    core: TableCore,
     shard_id: str,
     through: int,
     *,
@@ -146,8 +145,7 @@ def read_applied(
     entries that are flushed. What was appended afterwards is not looked for.
 
     Args:
-        store: the table's object store.
-        arbiter: who decides for the table.
+        core: the table.
         shard_id: the shard.
         through: up to where.
         memories: the shard's.
@@ -158,8 +156,8 @@ def read_applied(
         ConflictError: entries were collected each time first.
         UnavailableError, PermissionDeniedError: a store did not tell.
     """
-    reading = Log(store, arbiter, shard_id)
-    boundary = Boundary(store, reading.shard_id, BoundaryKind.LOG)
+    reading = Log(core, shard_id)
+    boundary = Boundary(core.store, reading.shard_id, BoundaryKind.LOG)
     before: tuple[int, int] | None = None
     if memories.newest() is None:
         return None
@@ -202,12 +200,10 @@ def _ids_behind(
 
 
 def remember(
-    store: ObjectStore,
-    arbiter: Arbiter,
+    core: TableCore,
     shard_id: str,
     through: int,
     *,
-    ids: Ids | None = None,
     known: Mapping[int, tuple[Txn, ...]] | None = None,
 ) -> bool:
     """Put the memory of a position whose entries are flushed; afterwards they may go.
@@ -220,15 +216,15 @@ def remember(
     Raises:
         As for `read_applied`, or the store did not take it.
     """
-    memories = Memories(store, shard_id, ids)
+    memories = Memories(core.store, shard_id, core.ids)
     newest = memories.newest()
     if newest is None or newest.position >= through:
         return False
-    applied = read_applied(store, arbiter, shard_id, through, memories=memories, known=known)
+    applied = read_applied(core, shard_id, through, memories=memories, known=known)
     if applied is None or applied.memory.position >= through:
         return False
     txns = [txn for _, some in applied.behind for txn in some]
-    arbiter.confirm_place()
+    core.arbiter.confirm_place()
     memories.put(memories.extended(applied.memory, through, txns))
     return True
 
@@ -237,19 +233,14 @@ class LogMemory:
     """What a shard's log has applied, in the hands of its one writer. Threads may ask.
 
     Args:
-        store: the table's object store.
-        arbiter: who decides for the table.
+        core: the table.
         shard_id: the shard.
-        ids: where ids come from.
     """
 
-    def __init__(
-        self, store: ObjectStore, arbiter: Arbiter, shard_id: str, *, ids: Ids | None = None
-    ) -> None:
-        self._store = store
-        self._arbiter = arbiter
+    def __init__(self, core: TableCore, shard_id: str) -> None:
+        self._core = core
         self._shard_id = shard_id
-        self._memories = Memories(store, shard_id, ids)
+        self._memories = Memories(core.store, shard_id, core.ids)
         self._lock = threading.Lock()  # guards everything below
         self._stored: Memory | None = None
         self._behind: deque[tuple[int, tuple[Txn, ...]]] = deque()
@@ -263,9 +254,7 @@ class LogMemory:
         Raises:
             As for `read_applied`.
         """
-        found = read_applied(
-            self._store, self._arbiter, self._shard_id, through, memories=self._memories
-        )
+        found = read_applied(self._core, self._shard_id, through, memories=self._memories)
         with self._lock:
             self._stored = None if found is None else found.memory
             self._behind.clear()
@@ -304,7 +293,8 @@ class LogMemory:
         known = self._stored
         if known is None:
             first = Memory(position)
-            self._arbiter.confirm_place()  # what is put in another table's folder would be believed
+            # What is put in the folder of another table would be believed.
+            self._core.arbiter.confirm_place()
             self._memories.put(first)
             with self._lock:
                 stored = self._stored
@@ -349,7 +339,7 @@ class LogMemory:
             return
         try:
             memory = self._memories.extended(stored, position, txns)
-            self._arbiter.confirm_place()
+            self._core.arbiter.confirm_place()
             self._memories.put(memory)
         except HoldfastError as error:
             log.warning("shard %s: ids stay in the log for now: %s", self._shard_id, error)

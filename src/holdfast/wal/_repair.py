@@ -13,8 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter import Arbiter, SupportsSeries, Won
+from holdfast._ids import Ids
+from holdfast.arbiter import SupportsSeries, Won
+from holdfast.core import TableCore
 from holdfast.errors import (
     CollectedError,
     CommitUnknownError,
@@ -32,7 +33,6 @@ from holdfast.formats import (
     only_rows,
     quarantine_path,
 )
-from holdfast.storage import ObjectStore
 from holdfast.wal._log import Log
 from holdfast.wal._manifests import ShardManifests
 
@@ -84,14 +84,7 @@ class Repair:
     confirmed: bool
 
 
-def repair_log(
-    store: ObjectStore,
-    arbiter: Arbiter,
-    shard_id: str,
-    *,
-    confirm: bool = False,
-    ids: Ids | None = None,
-) -> Repair:
+def repair_log(core: TableCore, shard_id: str, *, confirm: bool = False) -> Repair:
     """Find what cannot be read of a log; with `confirm`, WRITE fences in its place.
 
     Raises:
@@ -101,9 +94,8 @@ def repair_log(
         UnavailableError, PermissionDeniedError: a store did not do its part; repair again.
         CorruptError: the shard's manifest is damaged.
     """
-    ids = ids or RandomIds()
-    log = Log(store, arbiter, shard_id)
-    manifests = ShardManifests(store, arbiter, shard_id, ids=ids)
+    log = Log(core, shard_id)
+    manifests = ShardManifests(core, shard_id)
     manifest = manifests.latest()
     if manifest is None:
         raise NotFoundError("there is no such shard", shard_id=shard_id)
@@ -115,10 +107,10 @@ def repair_log(
     epoch = manifests.claim().writer_epoch
     fence, cursor = -1, found.last
     while fence <= cursor:  # as a claimer does: a fence counts only behind the stored cursor
-        fence = _fence_end(arbiter, log, cursor, epoch, ids)
+        fence = _fence_end(core, log, cursor, epoch)
         cursor = manifests.check(epoch).replay_after
     found = _examine(log, cursor)
-    healed = tuple(_heal(store, log, wound, ids) for wound in found.wounds)
+    healed = tuple(_heal(core, log, wound) for wound in found.wounds)
     return replace(found, wounds=healed, confirmed=True)
 
 
@@ -155,8 +147,9 @@ def _cursor(manifests: ShardManifests) -> int:
     return 0 if manifest is None else manifest.replay_after
 
 
-def _fence_end(arbiter: Arbiter, log: Log, last: int, epoch: int, ids: Ids) -> int:
+def _fence_end(core: TableCore, log: Log, last: int, epoch: int) -> int:
     """Put a fence behind the last entry, so that a writer that sleeps finds it; return where."""
+    arbiter, ids = core.arbiter, core.ids
     draft = draft_fence(shard_id=log.shard_id, epoch=epoch, writer=ids.token()[3:])
     for position in range(last + 1, last + 1025):
         token = ids.token()
@@ -173,8 +166,9 @@ def _fence_end(arbiter: Arbiter, log: Log, last: int, epoch: int, ids: Ids) -> i
     raise CommitUnknownError("a writer is at work there: try again", shard_id=log.shard_id)
 
 
-def _heal(store: ObjectStore, log: Log, wound: Wound, ids: Ids) -> Wound:
+def _heal(core: TableCore, log: Log, wound: Wound) -> Wound:
     """Replace one entry by its good rows, or by a fence that fits its neighbours."""
+    store, ids = core.store, core.ids
     name = entry_name(log.shard_id, wound.position)
     kept = None
     if wound.damage is not Damage.MISSING:

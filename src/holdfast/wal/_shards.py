@@ -1,11 +1,12 @@
-"""Which shards a table has."""
+"""How the shards of a table are doing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.formats import MEM_WAL_FOLDER, shard_of
-from holdfast.storage import ObjectStore, SupportsFolders, SupportsLocalFiles
+from holdfast.core import TableCore
+from holdfast.wal._log import Log
+from holdfast.wal._manifests import ShardManifests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,24 +36,31 @@ class ShardState:
     sealed: bool
 
 
-def list_shards(store: ObjectStore) -> list[str]:
-    """Return the ids of the shards that a table's store shows, sorted.
+def read_shard_states(core: TableCore) -> list[ShardState]:
+    """Return how each shard is doing; reads only, and no log entry: fences nobody.
 
     Raises:
         UnavailableError, PermissionDeniedError: the store did not tell.
+        CorruptError: a shard's manifest cannot be read.
     """
-    if isinstance(store, SupportsFolders):  # a log may have very many entries
-        names = store.folders(MEM_WAL_FOLDER)
-        paths = [f"{MEM_WAL_FOLDER}/{name}/x" for name in names if _has_objects(store, name)]
-    else:
-        paths = [info.path for info in store.list(MEM_WAL_FOLDER)]
-    found = {shard_of(path) for path in paths}
-    return sorted(shard_id for shard_id in found if shard_id is not None)
+    states = (_read_state(core, shard_id) for shard_id in core.shard_ids())
+    return [state for state in states if state is not None]
 
 
-def _has_objects(store: ObjectStore, name: str) -> bool:
-    """Tell whether a folder is more than a name: a disk keeps those that were emptied."""
-    if not isinstance(store, SupportsLocalFiles):
-        return True
-    folder = f"{MEM_WAL_FOLDER}/{name}"
-    return bool(store.list(f"{folder}/manifest") or store.list(folder))
+def _read_state(core: TableCore, shard_id: str) -> ShardState | None:
+    manifest = ShardManifests(core, shard_id).latest()
+    if manifest is None:
+        return None
+    listed = Log(core, shard_id).listed()
+    beyond = [info for position, info in listed.items() if position > manifest.replay_after]
+    return ShardState(
+        shard_id=shard_id,
+        epoch=manifest.writer_epoch,
+        flushed=manifest.replay_after,
+        newest=max(listed, default=manifest.replay_after),
+        log_entries=len(beyond),
+        log_bytes=sum(info.size for info in beyond),
+        generations=len(manifest.sstables),
+        generation_rows=sum(sstable.physical_rows or 0 for sstable in manifest.sstables),
+        sealed=manifest.sealed,
+    )

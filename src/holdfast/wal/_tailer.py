@@ -1,6 +1,6 @@
 """`WalTailer`: reads a shard's log while others write it. Never writes, never fences.
 
-    tailer = WalTailer(store, arbiter, shard_id)
+    tailer = WalTailer(core, shard_id)
     for entry in tailer.follow(timeout=timedelta(minutes=1)):
         ...
 
@@ -14,11 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
-from holdfast._clock import Clock, SystemClock
-from holdfast.arbiter import Arbiter
+from holdfast.core import TableCore
 from holdfast.errors import CollectedError, InvalidInputError, WalGapError
 from holdfast.formats import BoundaryKind, Entry
-from holdfast.storage import ObjectStore
 from holdfast.wal._boundary import Boundary
 from holdfast.wal._log import Log
 
@@ -33,12 +31,10 @@ class WalTailer:
         InvalidInputError: the shard id is no UUID.
     """
 
-    def __init__(
-        self, store: ObjectStore, arbiter: Arbiter, shard_id: str, *, clock: Clock | None = None
-    ) -> None:
-        self._log = Log(store, arbiter, shard_id)
-        self._boundary = Boundary(store, self._log.shard_id, BoundaryKind.LOG)
-        self._clock = clock or SystemClock()
+    def __init__(self, core: TableCore, shard_id: str) -> None:
+        self._log = Log(core, shard_id)
+        self._boundary = Boundary(core.store, self._log.shard_id, BoundaryKind.LOG)
+        self._clock = core.clock
 
     @property
     def shard_id(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import ipaddress
-import os
 import shutil
 import subprocess
 import threading
@@ -23,6 +22,7 @@ from cryptography.x509.oid import NameOID
 import servers
 from holdfast.arbiter import CommitStore, Key, SupportsSetUp, connect_commit_store, new_token
 from holdfast.errors import HoldfastError, UnavailableError
+from standbys import PostgresPair, postgres_pair
 
 pytestmark = pytest.mark.requirement("C5")
 
@@ -52,76 +52,17 @@ def use(store: CommitStore) -> None:
 # A synchronous standby
 
 
-class Pair:
-    """A PostgreSQL that answers when its standby has the decision, and that standby."""
-
-    def __init__(self) -> None:
-        self.primary = servers.start_postgres("synchronous_standby_names=*")
-        try:
-            self._start_standby()
-        except BaseException:
-            self.primary.stop()
-            raise
-
-    def _start_standby(self) -> None:
-        self.port = servers.free_port()
-        self.folder = self.primary.folder / "standby"
-        tool = servers.find_program("pg_basebackup")
-        assert tool is not None
-        command = [tool, "-h", "127.0.0.1", "-p", str(self.primary.port), "-U", "holdfast"]
-        self._run([*command, "-D", str(self.folder), "-R", "-X", "stream", "-c", "fast"])
-        command = [str(servers.find_program("postgres")), "-D", str(self.folder)]
-        command += ["-p", str(self.port), "-k", str(self.primary.folder)]
-        self.standby = servers.Server(
-            url=self.primary.url.replace(f":{self.primary.port}/", f":{self.port}/"),
-            admin_url="",
-            port=self.port,
-            folder=self.primary.folder,
-            account=self.primary.account,
-            answers=lambda: self._answers(self.port),
-            command=[*command, "-c", "listen_addresses=127.0.0.1", "-c", "max_connections=200"],
-            stop_signal=self.primary.stop_signal,
-        )
-        self.standby.start()
-
-    def stop(self) -> None:
-        self.standby.shut_down()
-        self.primary.stop()
-
-    def admin(self) -> psycopg.Connection[tuple[object, ...]]:
-        return psycopg.connect(self.primary.url, autocommit=True)
-
-    def _answers(self, port: int) -> bool:
-        try:
-            with psycopg.connect(self.primary.url.replace(f":{self.primary.port}/", f":{port}/")):
-                return True
-        except psycopg.OperationalError:
-            return False
-
-    def _run(self, command: list[str]) -> None:
-        environment = {**os.environ, "PGPASSWORD": servers.PASSWORD}
-        subprocess.run(
-            command,
-            check=True,
-            capture_output=True,
-            user=self.primary.account,
-            cwd=self.primary.folder,
-            env=environment,
-        )
-
-
 @pytest.fixture
-def pair() -> Iterator[Pair]:
-    servers.require("postgres")
-    pair = Pair()
-    yield pair
-    pair.stop()
+def pair() -> Iterator[PostgresPair]:
+    """A PostgreSQL that answers when its standby has the decision, and that standby."""
+    with postgres_pair("synchronous_standby_names=*") as pair:
+        yield pair
 
 
-def cancel_waits(pair: Pair, done: threading.Event) -> int:
+def cancel_waits(pair: PostgresPair, done: threading.Event) -> int:
     """Cancel, as an administrator, every wait for the standby until `done`."""
     cancelled = 0
-    with pair.admin() as admin:
+    with psycopg.connect(pair.primary.url, autocommit=True) as admin:
         while not done.is_set():
             found = admin.execute(
                 "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
@@ -131,11 +72,11 @@ def cancel_waits(pair: Pair, done: threading.Event) -> int:
     return cancelled
 
 
-def test_a_cancelled_wait_for_the_standby_is_an_unknown_outcome(pair: Pair) -> None:
+def test_a_cancelled_wait_for_the_standby_is_an_unknown_outcome(pair: PostgresPair) -> None:
     key = Key(series(), 0)
     with opened(pair.primary.url) as store:
         use(store)
-        pair.standby.kill()
+        pair.replica.kill()
         done = threading.Event()
         outcome: list[object] = []
 
@@ -151,12 +92,12 @@ def test_a_cancelled_wait_for_the_standby_is_an_unknown_outcome(pair: Pair) -> N
         assert cancel_waits(pair, done) >= 1
         thread.join()
         assert isinstance(outcome[0], UnavailableError), "acknowledged without the standby"
-        pair.standby.start()
+        pair.replica.start()
         assert store.put_if_absent(key, b"other") == b"mine"
         assert store.put_if_absent(Key(key.series, 1), b"next") is None
 
 
-def test_what_was_acknowledged_is_on_the_standby(pair: Pair) -> None:
+def test_what_was_acknowledged_is_on_the_standby(pair: PostgresPair) -> None:
     name = series()
     with opened(pair.primary.url) as store:
         use(store)
@@ -164,9 +105,8 @@ def test_what_was_acknowledged_is_on_the_standby(pair: Pair) -> None:
         for number in range(20):
             assert store.put_if_absent(Key(name, number), b"%d" % number) is None
     pair.primary.kill()
-    tool = servers.find_program("pg_ctl")
-    pair._run([str(tool), "promote", "-D", str(pair.folder), "-w"])
-    with opened(pair.standby.url) as promoted:
+    pair.promote()
+    with opened(pair.replica.url) as promoted:
         assert promoted.identity() == identity
         assert [entry.number for entry in promoted.scan(name)] == list(range(20))
 

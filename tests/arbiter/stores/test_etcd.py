@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import servers
+from arbiter.stores.sizes import check_stays_small
 from holdfast.arbiter import CommitStore, Key, SupportsSetUp, connect_commit_store, new_token
 from holdfast.errors import (
     CommitStoreRegressedError,
@@ -64,6 +65,10 @@ class TestEtcd(CommitStoreSuite):
 
     def restart(self) -> None:
         self.server.restart()
+
+
+def test_it_stays_small(etcd: servers.Server) -> None:
+    check_stays_small(etcd.url)
 
 
 def test_it_is_found_by_its_entry_point(plugin: Path) -> None:

@@ -1,4 +1,4 @@
-"""Search a column of one table version; Lance answers, best match first."""
+"""Search a column for text, best match first: of one table version, or of a whole snapshot."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from lance.query import FullTextQuery
 
 from holdfast.commits import translated
 from holdfast.errors import InvalidInputError
-from holdfast.index._query import is_plain, parse_query
-from holdfast.read import full_text
+from holdfast.read._query import is_plain, parse_query
+from holdfast.read._ranked import full_text, search_levels
+from holdfast.read._view import View
 
 SCORE = "_score"
 
 
-def search(
+def search_base(
     table: lance.LanceDataset,
     location: str,
     column: str,
@@ -50,3 +51,28 @@ def search(
     with translated(location):
         asked = full_text(table, column, parsed, filter=filter, plain=is_plain(query))
         return asked.of_base(table, names, limit).select([*names, SCORE])
+
+
+def search_view(
+    view: View,
+    column: str,
+    query: str | FullTextQuery,
+    limit: int | None,
+    *,
+    columns: Sequence[str] | None,
+    filter: str | None,  # noqa: A002 - pylance's word
+) -> pa.Table:
+    """Return the best rows of a snapshot with their `_score`; see `Table.search`.
+
+    Raises:
+        InvalidInputError: as for `search_base`.
+        NotFoundError: a file is gone: take another snapshot.
+        UnavailableError: a store gave no answer.
+    """
+    if not view.levels:
+        return search_base(
+            view.base, view.location, column, query, limit=limit, columns=columns, filter=filter
+        )
+    parsed = parse_query(query, column) if isinstance(query, str) else query
+    plain = is_plain(query)
+    return search_levels(view, column, parsed, limit, columns=columns, filter=filter, plain=plain)
