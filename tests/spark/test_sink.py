@@ -143,7 +143,7 @@ def test_without_the_jar_the_sink_form_is_refused_by_name(uri: str) -> None:
 def test_the_driver_of_a_sink_ends_with_what_it_opened(uri: str) -> None:
     plain(uri)
     driver = SinkDriver({"path": uri, "into": "log", "upkeep": "none"})
-    columns = StructType.fromDDL("id long, v string").jsonValue()
+    columns = StructType().add("id", "long").add("v", "string").jsonValue()
     limit: Any = None
     question = {"verb": "plan", "query": "q", "run": "r", "batch": 0, "columns": columns}
     plan = driver.latestOffset(question, limit)
