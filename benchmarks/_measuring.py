@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import json
 import os
 import platform
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -76,3 +80,15 @@ def machine() -> str:
 
 def numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",") if part]
+
+
+def write_json(file: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """Keep what was measured, with date and machine, as `./run bench --report` draws it."""
+    kept = {
+        "benchmark": Path(sys.argv[0]).stem,
+        "arguments": [one for one in sys.argv[1:] if one not in {"--json", str(file)}],
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": machine(),
+        "rows": rows,
+    }
+    file.write_text(json.dumps(kept, indent=1) + "\n")

@@ -10,7 +10,6 @@ machine does hits all. docs/reference/performance.md explains.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -22,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 import holdfast
-from _measuring import markdown
+from _measuring import markdown, write_json
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.float64()), ("note", pa.string())])
 VERSIONS = 10
@@ -156,7 +155,7 @@ def main() -> None:
         found = lines(Path(folder), given.rows, given.repeat)
     print(table_of(found))
     if given.json:
-        given.json.write_text(json.dumps([asdict(one) for one in found], indent=1))
+        write_json(given.json, [asdict(one) for one in found])
 
 
 if __name__ == "__main__":

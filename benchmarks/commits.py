@@ -54,6 +54,7 @@ from _measuring import (
     numbers,
     one_row,
     run_block,
+    write_json,
 )
 from holdfast.arbiter import SupportsSetUp, connect_commit_store
 from holdfast.testing import FaultyS3Process
@@ -618,7 +619,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.s3:
             print(markdown(REQUEST_HEADINGS, list(requests(Path(folder)))))
     if given.json:
-        given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+        write_json(given.json, [asdict(row) for row in rows])
     return 0
 
 

@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import importlib.util
 import itertools
-import json
 import math
 import multiprocessing
 import os
@@ -46,6 +45,7 @@ from _measuring import (
     numbers,
     one_row,
     run_block,
+    write_json,
 )
 from holdfast.arbiter import SupportsSetUp, connect_commit_store
 from holdfast.storage import open_store
@@ -164,7 +164,11 @@ SYSTEMS: Mapping[str, System] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of the table; times in milliseconds, `server_cpu` in seconds per second."""
+    """One line of the table.
+
+    Times are in milliseconds, `server_cpu` in seconds per second; `cpu` is what all processes used
+    for one commit, in milliseconds: writers, S3 server and database.
+    """
 
     system: str
     latency: float
@@ -176,6 +180,7 @@ class Row:
     missing: int
     requests: float
     server_cpu: float
+    cpu: float
     stock_rate: float
     stock_p99: float
 
@@ -187,6 +192,15 @@ class Job:
     seconds: float
     sites: Mapping[str, Site]
     warm_ups: Mapping[str, Site]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What one system took: the S3 server's share of a core, requests, and all CPU seconds."""
+
+    share: float
+    requests: int
+    seconds: float
 
 
 # Any: multiprocessing's own types differ by context.
@@ -205,7 +219,9 @@ def work(job: Job, number: int, barrier: Any, results: Any) -> None:  # noqa: AN
         for name, step in steps.items():
             barrier.wait(START_SECONDS)  # the parent sets the latency
             barrier.wait(START_SECONDS)
-            tallies[name] = run_block(step, job.seconds)
+            before = time.process_time()
+            tally = run_block(step, job.seconds)
+            tallies[name] = tally, time.process_time() - before
             barrier.wait(START_SECONDS)
         results.put(tallies)
     except BaseException:  # noqa: BLE001 - told by the parent
@@ -219,6 +235,7 @@ class Servers:
     def __init__(self, names: Sequence[str], folder: str, stack: contextlib.ExitStack) -> None:
         self.honest = stack.enter_context(FaultyS3Process())
         self.ignoring = stack.enter_context(FaultyS3Process(conditions="ignoring"))
+        self._databases: dict[str, int] = {}
         self._stores = {"sqlite": f"sqlite:///{folder}/decisions.db?single_host=true"}
         for name in names:
             starter = servers.STARTERS.get(SYSTEMS[name].server)
@@ -226,6 +243,8 @@ class Servers:
                 server = starter()
                 stack.callback(server.stop)
                 self._stores[name] = server.url
+                assert server.process is not None
+                self._databases[name] = server.process.pid
         for url in self._stores.values():
             store = connect_commit_store(url)
             assert isinstance(store, SupportsSetUp)
@@ -234,6 +253,12 @@ class Servers:
 
     def of(self, name: str) -> FaultyS3Process:
         return self.honest if SYSTEMS[name].honest else self.ignoring
+
+    def cpu_seconds(self, name: str) -> float:
+        """Return what the servers of a system have used so far."""
+        database = self._databases.get(name)
+        used = cpu_seconds(self.of(name).pid)
+        return used if database is None else used + sum(map(cpu_seconds, family_of(database)))
 
     def site(self, name: str, path: str) -> Site:
         server = self.of(name)
@@ -248,6 +273,16 @@ def cpu_seconds(pid: int) -> float:
     """Return what a process has used, as the system counts it."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def family_of(pid: int) -> list[int]:
+    """Return a process and all that it started, and they."""
+    family = [pid]
+    for parent in family:
+        tasks = Path(f"/proc/{parent}/task")
+        for children in tasks.glob("*/children"):
+            family += map(int, children.read_text().split())
+    return family
 
 
 def run_rows(
@@ -278,13 +313,15 @@ def run_rows(
             barrier.wait(START_SECONDS)
             server.control.set_latency(latency / 1000)
             server.control.clear_requests()
-            before, begun = cpu_seconds(server.pid), time.perf_counter()
+            all_before, before = sites.cpu_seconds(name), cpu_seconds(server.pid)
+            begun = time.perf_counter()
             barrier.wait(START_SECONDS)
             barrier.wait(START_SECONDS)
             elapsed = time.perf_counter() - begun
             cost = (cpu_seconds(server.pid) - before) / elapsed
+            servers_cpu = sites.cpu_seconds(name) - all_before
             requests = sum(total.requests for total in server.control.totals().values())
-            costs[name] = cost, requests
+            costs[name] = Cost(share=cost, requests=requests, seconds=servers_cpu)
             server.control.set_latency(0)
     except Exception:
         with contextlib.suppress(queue.Empty):
@@ -295,15 +332,15 @@ def run_rows(
         worker.join()
     rows: list[Row] = []
     for name in chosen:
-        tallies = [answer[name] for answer in answers]
-        row = sum_up(name, job.sites[name], tallies, costs[name], rows[0] if rows else None)
+        tallies = [answer[name][0] for answer in answers]
+        seconds = costs[name].seconds + sum(answer[name][1] for answer in answers)
+        total = replace(costs[name], seconds=seconds)
+        row = sum_up(name, job.sites[name], tallies, total, rows[0] if rows else None)
         rows.append(Row(**{**asdict(row), "latency": latency, "processes": processes}))
     return rows
 
 
-def sum_up(
-    name: str, site: Site, tallies: Sequence[Tally], cost: tuple[float, int], stock: Row | None
-) -> Row:
+def sum_up(name: str, site: Site, tallies: Sequence[Tally], cost: Cost, stock: Row | None) -> Row:
     times = sorted(itertools.chain.from_iterable(tally.seconds for tally in tallies))
     failures = list(itertools.chain.from_iterable(tally.failures for tally in tallies))
     for reason in sorted(set(failures))[:2]:
@@ -319,8 +356,9 @@ def sum_up(
         rate=rate,
         failed=len(failures),
         missing=max(0, len(times) - SYSTEMS[name].count(site)),
-        requests=cost[1] / max(len(times), 1),
-        server_cpu=cost[0],
+        requests=cost.requests / max(len(times), 1),
+        server_cpu=cost.share,
+        cpu=cost.seconds * 1000 / max(len(times), 1),
         stock_rate=stock.stock_rate if stock else rate,
         stock_p99=stock.stock_p99 if stock else p99,
     )
@@ -328,7 +366,7 @@ def sum_up(
 
 HEADINGS = (
     *("system", "latency ms", "processes", "p50 ms", "p99 ms", "commits/s", "failed", "missing"),
-    *("requests", "S3 CPU", "rate / stock", "p99 / stock"),
+    *("requests", "S3 CPU", "CPU ms", "CPU allows", "rate / stock", "p99 / stock", "p99 / p50"),
 )
 
 
@@ -340,9 +378,16 @@ def cells_of(row: Row) -> list[str]:
     return [
         *(row.system, f"{row.latency:g}", str(row.processes), f"{row.p50:.0f}", f"{row.p99:.0f}"),
         *(f"{row.rate:.1f}", str(row.failed), str(row.missing), f"{row.requests:.1f}"),
-        *(f"{row.server_cpu:.0%}", f"{rate:.2f}{' !' if rate < aim else ''}"),
+        *(f"{row.server_cpu:.0%}", f"{row.cpu:.1f}", f"{cpu_allows(row):.0f}/s"),
+        f"{rate:.2f}{' !' if rate < aim else ''}",
         f"{p99:.2f}{' !' if late and p99 > 1 / 5 else ''}",
+        f"{row.p99 / row.p50:.1f}{' !' if late and row.p99 > 20 * row.p50 else ''}",
     ]
+
+
+def cpu_allows(row: Row) -> float:
+    """Return how many commits per second all cores could make, if nobody ever waited."""
+    return (os.cpu_count() or 1) * 1000 / row.cpu
 
 
 def aim_of(row: Row) -> float:
@@ -417,7 +462,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = list(measured(given, names, folder))
         print(f"\n{markdown(HEADINGS, [cells_of(row) for row in rows])}\n\n! misses an aim")
     if given.json:
-        given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+        write_json(given.json, [asdict(row) for row in rows])
     return 0
 
 

@@ -45,6 +45,7 @@ from holdfast_etcd import connect as connect_etcd
 import s3_servers
 import servers
 from _costs import Cost, as_json, cost_table, measure_costs
+from _measuring import write_json
 from holdfast._ids import RandomIds
 from holdfast.arbiter import (
     Arbiter,
@@ -650,8 +651,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n" + cost_table(costs))
     if given.json:
         lines = [{**asdict(row), "p50_ratio": row.slower, "rate_ratio": row.rate} for row in rows]
-        report = {"machine": about, "rows": lines, "costs": as_json(costs)}
-        given.json.write_text(json.dumps(report, indent=1) + "\n")
+        write_json(given.json, [*lines, *as_json(costs)])
     return 0
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import multiprocessing
 import os
 import platform
@@ -36,6 +35,7 @@ from lance.query import FullTextQuery, MatchQuery, PhraseQuery
 
 import holdfast
 import holdfast.table  # loaded at its first use otherwise, and then measured
+from _measuring import write_json
 from holdfast.formats import BuildRecord
 from holdfast.index import Indexes
 from holdfast.testing import FaultyS3
@@ -357,7 +357,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lines = [[name, f"{one:.2f}", f"{many:.2f}", f"{many / one:.2f}"] for name, one, many in timed]
     print(markdown(["query p50", "1 part ms", f"{given.tasks} parts ms", "ratio (aim 1.6)"], lines))
     if given.json:
-        given.json.write_text(json.dumps({"builds": found, "searches": timed}, indent=1))
+        write_json(
+            given.json,
+            [{"query": name, "one_part_ms": one, "parts_ms": many} for name, one, many in timed],
+        )
     return 0
 
 

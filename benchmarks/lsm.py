@@ -11,7 +11,6 @@ hits all. docs/reference/performance.md explains.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import statistics
@@ -32,6 +31,7 @@ import pyarrow as pa
 from lance.mem_wal import LsmPointLookupPlanner, LsmScanner, ShardSnapshot
 
 import holdfast
+from _measuring import write_json
 from holdfast.wal._manifests import ShardManifests
 
 GENERATION_ROWS = 90_000
@@ -293,7 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"  {line.keys}, {line.generations} generations: done", file=sys.stderr)
     print(f"\n{markdown(HEADINGS, [cells_of(line) for line in lines])}\n\n! misses an aim")
     if given.json:
-        given.json.write_text(json.dumps([asdict(line) for line in lines], indent=1))
+        write_json(given.json, [asdict(line) for line in lines])
     return 0
 
 

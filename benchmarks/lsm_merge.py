@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import multiprocessing
 import os
 import shutil
@@ -40,6 +39,7 @@ import pyarrow.compute as pc
 from lance.mem_wal import CompactedSsTable
 
 import holdfast
+from _measuring import write_json
 from holdfast.formats._shard_manifest import ShardManifest, SsTable
 from holdfast.formats._sstable import TOMBSTONE, sstable_path
 from holdfast.shard._base import read_log_base
@@ -171,7 +171,7 @@ def main() -> None:
         for cores in (1, 2) if given.spark else ():
             measurements.run(f"spark {cores}", functools.partial(by_spark, cores))
     if given.json:
-        given.json.write_text(json.dumps(measurements.results, indent=1))
+        write_json(given.json, [{"way": k, **v} for k, v in measurements.results.items()])
 
 
 class Measurements:

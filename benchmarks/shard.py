@@ -36,6 +36,7 @@ import numpy as np
 import pyarrow as pa
 
 import holdfast
+from _measuring import write_json
 from holdfast.formats._entry import draft_entry
 from holdfast.options import StorageOptions
 from holdfast.shard import ShardWriter, ShardWriterConfig
@@ -476,7 +477,7 @@ def main() -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if arguments.json:
-        arguments.json.write_text(json.dumps(results.rows, indent=1))
+        write_json(arguments.json, results.rows)
     return 0
 
 

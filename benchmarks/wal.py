@@ -38,6 +38,7 @@ import obstore
 import pyarrow as pa
 from pyarrow import ipc
 
+from _measuring import write_json
 from holdfast.arbiter import ConditionalPut, Verdict
 from holdfast.core import TableCore
 from holdfast.formats._entry import EntryDraft, log_schema
@@ -71,6 +72,10 @@ def take_turns(steps: Mapping[str, Step], seconds: float) -> dict[str, list[floa
     return times
 
 
+ROWS: list[dict[str, object]] = []
+"""All lines that were shown."""
+
+
 def show(title: str, times: Mapping[str, list[float]], base: str) -> None:
     print(f"\n{title}")
     print(f"  {'':<28}{'p50 ms':>9}{'p99 ms':>9}{'per s':>9}{'ratio':>8}")
@@ -80,6 +85,8 @@ def show(title: str, times: Mapping[str, list[float]], base: str) -> None:
         p50, p99 = statistics.median(ordered), ordered[int(len(ordered) * 0.99)]
         line = f"{p50 * 1e3:9.2f}{p99 * 1e3:9.2f}{1 / p50:9.0f}{p50 / middle:8.2f}"
         print(f"  {name:<28}{line}")
+        figures = {"p50_ms": p50 * 1e3, "p99_ms": p99 * 1e3, "ratio": p50 / middle}
+        ROWS.append({"what": title, "system": name, **figures})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,6 +344,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3.0, help="per row (default 3)")
     parser.add_argument("--open", default="10,1000,10000", help="entries to replay")
     parser.add_argument("--only", default="append,condition,tailer,peers,open", help="which parts")
+    parser.add_argument("--json", type=Path, help="also write the rows to this file")
     arguments = parser.parse_args()
     logging.getLogger("holdfast").setLevel(logging.CRITICAL)
     counts = [int(part) for part in arguments.open.split(",")]
@@ -357,6 +365,8 @@ def main() -> int:
             for label, place in found.items():
                 few = [count for count in counts if count * place.latency <= 20]
                 bench_open(label, place, few)  # stock reads one entry after the other
+    if arguments.json:
+        write_json(arguments.json, ROWS)
     return 0
 
 

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 import s3_servers
 import servers
 import tiers
+from command_line import Cli
 from holdfast.testing._fake_cloud import FakeCloud
 from holdfast.testing._faulty_s3 import FaultyS3
 from holdfast.testing._faulty_s3_process import FaultyS3Process
@@ -52,6 +53,11 @@ def skip_without(reason: str | None) -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
 
 
 @pytest.fixture(scope="session")

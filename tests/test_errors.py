@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import pickle
+from pathlib import Path
 
 import pytest
 
 from holdfast import errors
-from holdfast.errors import ErrorKind, HoldfastError, NotFoundError
+from holdfast.errors import ConflictError, ErrorKind, HoldfastError, NextStep, NotFoundError
 
 # Programs branch on this table: a row may be added, never changed.
 TREE: dict[str, tuple[str, tuple[type[BaseException], ...]]] = {
@@ -69,7 +71,7 @@ def test_kinds_are_unique_and_complete() -> None:
 
 
 def test_everything_public_is_exported_in_order() -> None:
-    assert set(errors.__all__) == {*TREE, "ErrorKind"}
+    assert set(errors.__all__) == {*TREE, "ErrorKind", "NextStep"}
     assert errors.__all__ == sorted(errors.__all__)
 
 
@@ -91,6 +93,46 @@ def test_an_error_survives_pickling(cls: type[HoldfastError]) -> None:
         assert str(again) == str(error)
         assert (again.number, again.kind) == (7, cls.kind)
     assert str(copy.copy(error)) == str(error)
+
+
+@pytest.mark.parametrize("step", list(NextStep))
+def test_the_next_step_of_a_conflict_survives_pickling(step: NextStep) -> None:
+    error = ConflictError("another writer has this version", version=7).leading_to(step)
+    again = pickle.loads(pickle.dumps(error))
+    assert again.next_step is step
+    assert again.details == {"version": 7}
+    assert ConflictError("another one").next_step is NextStep.AGAIN
+
+
+def test_nobody_steers_by_the_details_of_an_error() -> None:
+    """Details are for people; what the code does next is an attribute or a class."""
+    package = Path(errors.__file__).parent
+    read_back = [
+        f"{path.relative_to(package)}:{node.lineno}"
+        for path in sorted(package.rglob("*.py"))
+        if path.name != "errors.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if _reads_details(node)
+    ]
+    assert read_back == []
+
+
+def _reads_details(node: ast.AST) -> bool:
+    """Tell whether this is `error.details[...]` or `error.details.get(...)`, read and not set."""
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        return _is_details(node.value)
+    function = node.func if isinstance(node, ast.Call) else None
+    return (
+        isinstance(function, ast.Attribute)
+        and function.attr == "get"
+        and _is_details(function.value)
+    )
+
+
+def _is_details(node: ast.AST) -> bool:
+    # Lance calls what it says of an index its details, too.
+    described = isinstance(node, ast.Attribute) and ast.unparse(node.value) == "described"
+    return isinstance(node, ast.Attribute) and node.attr == "details" and not described
 
 
 @pytest.mark.parametrize("cls", CLASSES)

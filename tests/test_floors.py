@@ -43,7 +43,9 @@ FORBIDDEN = {"formats": {"holdfast.storage", "obstore", "socket", "subprocess", 
 # Who alone may import something. `testing` may import anything.
 RESERVED = {
     "pyspark": {"spark", "pyspark_holdfast"},
-    "argparse": {"cli"},
+    "argparse": {"testing"},  # the command line is made with click
+    "click": {"cli"},
+    "rich": {"cli"},
     "asyncio": {"server", "storage"},  # storage: one listing of a client that knows no other way
     "jinja2": {"server"},
     "prometheus_client": {"server"},
@@ -248,6 +250,9 @@ def tree(folder: Path, module: str, source: str, *, docstring: str = '"""Doc."""
         ("holdfast.table", "import pyspark.sql"),
         ("holdfast.cli._x", "from pyspark.sql import SparkSession"),
         ("holdfast.spark._x", "import argparse"),
+        ("holdfast.cli._x", "import argparse"),
+        ("holdfast.server._x", "import click"),
+        ("holdfast.upkeep._x", "from rich.table import Table"),
         ("holdfast.commits._x", "import asyncio"),
         ("holdfast.cli._x", "from starlette.requests import Request"),
         ("holdfast.cli._x", "from holdfast.testing import faulty_s3"),
@@ -301,7 +306,7 @@ def test_the_checker_notices_a_missing_docstring(tmp_path: Path) -> None:
         ("holdfast.wal._x", "class Log:\n    core: TableCore\n    store: ObjectStore"),
         ("holdfast.lifecycle", "from holdfast.table import Table"),
         ("holdfast.__init__", "from holdfast.table import open_table"),
-        ("holdfast.cli._x", "import argparse\nfrom holdfast import open_table"),
+        ("holdfast.cli._x", "import click, rich\nfrom holdfast import open_table"),
         ("holdfast.spark._x", "from pyspark.sql import SparkSession"),
         ("holdfast.server._x", "import asyncio, uvicorn"),
         ("holdfast.testing.faulty_s3", "import argparse, pyspark\nimport holdfast.cli"),

@@ -37,6 +37,7 @@ from holdfast.errors import (
     ForeignVersionError,
     HoldfastError,
     InvalidInputError,
+    NextStep,
     NotFoundError,
     PermissionDeniedError,
     PinMismatchError,
@@ -656,7 +657,7 @@ def test_columns_that_change_before_the_decision(
     monkeypatch.undo()
     if how != "commit_operation":
         caught.match(DIFFERENCES[change])
-        assert not caught.value.retryable
+        assert caught.value.next_step is NextStep.NEVER
     assert place.stock().to_table().num_rows == 1
     assert table.applied(["once"]) == [False]
 

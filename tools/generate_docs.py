@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tools.api_page import api_page
+from tools.cli_page import cli_page
 
 from holdfast import errors, events
 from holdfast.spark._options import options_page
@@ -303,6 +304,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/errors.md": errors_page,
     "docs/reference/spark-options.md": spark_options_page,
     "docs/reference/api.md": lambda: api_page(NOTE),
+    "docs/reference/cli.md": cli_page,
 }
 
 

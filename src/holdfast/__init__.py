@@ -13,21 +13,20 @@ from typing import TYPE_CHECKING
 
 from holdfast._lazy import load_names
 from holdfast._version import __version__
-from holdfast.arbiter import (
-    Lost,
-    Name,
-    ProbeReport,
-    Verdict,
-    Won,
-    create_arbiter,
-    new_token,
-    open_arbiter,
-    probe,
-)
 from holdfast.errors import HoldfastError
-from holdfast.options import StorageOptions
 
 if TYPE_CHECKING:
+    from holdfast.arbiter import (
+        Lost,
+        Name,
+        ProbeReport,
+        Verdict,
+        Won,
+        create_arbiter,
+        new_token,
+        open_arbiter,
+        probe,
+    )
     from holdfast.changes import ChangeCursor, Changes
     from holdfast.commits import CommitResult, Namespace, TableStatus, VersionInfo
     from holdfast.edit import (
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.index import BuildInfo, IndexInfo, IndexResult
     from holdfast.lifecycle import adopt_table, create_table, release_table, write_table
     from holdfast.memtable import IndexConfig
+    from holdfast.options import StorageOptions
     from holdfast.read import TableSnapshot
     from holdfast.shard import PutResult, Router, Shard, Sharding, ShardWriter, ShardWriterConfig
     from holdfast.table import Table, open_table
@@ -102,6 +102,9 @@ os.environ.setdefault("LANCE_LOG", "warn,lance::index=off")
 __getattr__ = load_names(
     __name__,
     {
+        "arbiter": (
+            "Lost Name ProbeReport Verdict Won create_arbiter new_token open_arbiter probe"
+        ),
         "changes": "ChangeCursor Changes",
         "commits": "CommitResult Namespace TableStatus VersionInfo",
         "edit": (
@@ -112,9 +115,11 @@ __getattr__ = load_names(
         "index": "BuildInfo IndexInfo IndexResult",
         "lifecycle": "adopt_table create_table release_table write_table",
         "memtable": "IndexConfig",
+        "options": "StorageOptions",
         "read": "TableSnapshot",
         "shard": "PutResult Router Shard ShardWriter ShardWriterConfig Sharding",
         "table": "Table open_table",
         "wal": "Appended WalAppender WalTailer",
     },
+    submodules="arbiter events options txn",
 )

@@ -29,7 +29,7 @@ builtin a user would expect. Errors pickle, so they cross Spark workers, and hol
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class ErrorKind(StrEnum):
@@ -64,6 +64,17 @@ class ErrorKind(StrEnum):
     UNSUPPORTED = "unsupported"
     UPGRADE = "upgrade"
     WAL_GAP = "wal_gap"
+
+
+class NextStep(StrEnum):
+    """What to do after a conflict, for whoever made the commit."""
+
+    AGAIN = "again"
+    """Others were merely faster: the same may be tried as it is, on the newest version."""
+    REBUILD = "rebuild"
+    """Others changed what it is based on: read again and build it anew."""
+    NEVER = "never"
+    """As things are, neither helps."""
 
 
 class HoldfastError(Exception):
@@ -108,9 +119,23 @@ def _rebuild(cls: type[HoldfastError], message: str, details: dict[str, object])
 
 
 class ConflictError(HoldfastError):
-    """Another writer was first: read the winner, rebuild on it, try again."""
+    """Another writer was first: read the winner, rebuild on it, try again.
+
+    Attributes:
+        next_step: what helps: `again`, `rebuild` or `never`.
+    """
 
     kind = ErrorKind.CONFLICT
+    next_step: NextStep = NextStep.AGAIN
+
+    def leading_to(self, next_step: NextStep) -> Self:
+        """Return this error, with another next step than its class has."""
+        self.next_step = next_step
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the next step as well."""
+        return (*super().__reduce__(), {"next_step": self.next_step})
 
 
 class LogWaitsError(ConflictError):
@@ -120,6 +145,7 @@ class LogWaitsError(ConflictError):
     """
 
     kind = ErrorKind.LOG_WAITS
+    next_step = NextStep.REBUILD
 
 
 class RowConflictError(ConflictError):
@@ -139,6 +165,7 @@ class StaleWorkError(ConflictError):
     """
 
     kind = ErrorKind.STALE_WORK
+    next_step = NextStep.REBUILD
 
 
 class AlreadyExistsError(HoldfastError, FileExistsError):
@@ -181,6 +208,11 @@ class NotFoundError(HoldfastError, FileNotFoundError):
 
     kind = ErrorKind.NOT_FOUND
     __str__ = HoldfastError.__str__
+
+    @property
+    def missing_path(self) -> str:
+        """Return the path of what is not there; empty if that is nothing in a store."""
+        return str(self.details.get("path", ""))
 
 
 class PermissionDeniedError(HoldfastError, PermissionError):
@@ -328,6 +360,7 @@ __all__ = [
     "LogLostError",
     "LogWaitsError",
     "MissingExtraError",
+    "NextStep",
     "NotFoundError",
     "PermissionDeniedError",
     "PinMismatchError",

@@ -516,7 +516,7 @@ class Table:
             InvalidInputError: no operation, no version number, a malformed txn.
             NotFoundError: there is no such version, or a file that the operation shows is
                 not there (looked for on local disk only).
-            ConflictError: others changed what it was built on. `retryable` is True when
+            ConflictError: others changed what it was built on. `next_step` is `rebuild` when
                 reading again and building it anew may help.
             StaleWorkError: it was built so long ago that vacuum may have taken its files.
             LogWaitsError: it changes keyed rows, and rows wait in the table's log: merge them
@@ -1066,6 +1066,7 @@ class Table:
             grace=grace,
             keep_versions_for=keep_versions_for,
             confirm=confirm,
+            remember=True,
         )
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ sources, so this one stays light.
 import importlib
 from typing import TYPE_CHECKING
 
+import pyspark
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -64,7 +65,12 @@ class DefaultSource(DataSource):
         return BatchReader(schema, self.options)
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """Return what follows a table."""
+        """Return what follows a table; for a sink that writes the log, its driver.
+
+        Raises:
+            InvalidInputError: this Spark has no limits for streams that are written in Python.
+        """
+        _require_limits()
         inside = self._inside()
         if inside is not None:
             return inside.streamReader(schema)
@@ -105,3 +111,16 @@ class DefaultSource(DataSource):
                 source: type[DataSource] = getattr(door, name)
                 return source(self.options)
         return None
+
+
+def _require_limits() -> None:
+    try:
+        importlib.import_module("pyspark.sql.streaming.datasource")  # Spark 4.1 has none
+    except ImportError as error:
+        from holdfast.errors import InvalidInputError  # noqa: PLC0415 - light until used
+
+        raise InvalidInputError(
+            "readStream of a table needs Spark 4.2 or newer; reading and writing batches, and "
+            "writeStream, do not",
+            spark=pyspark.__version__,
+        ) from error

@@ -136,7 +136,7 @@ class Busy:
 
     def delete(self) -> None:
         keys = [self.random.randrange(KEYS) for _ in range(self.random.randrange(1, 3))]
-        self._write([{"k": key} for key in keys], "delete")
+        self._write([{"k": key} for key in keys], "delete_keys")
 
     def _write(self, rows: list[dict[str, Any]], verb: str) -> None:
         for shard in range(len(SHARDS)):

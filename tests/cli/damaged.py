@@ -116,8 +116,14 @@ def remove_first(sample: Sample, folder: str, pattern: str = "*") -> None:
     shutil.rmtree(victim) if victim.is_dir() else victim.unlink()
 
 
-EVERY = ("status", "history", "shard ls", "shard stats", "wal ls", "vacuum", "maintain", "index ls")
-VERSIONS = ("status", "history", "vacuum", "maintain", "index ls")
+# The commands by what they need of a table.
+SHARDS = ("shard ls", "shard stats", "shard show")
+LOGS = ("wal ls", "wal tail")
+NEWEST = ("index ls", "index show", "shard repair", "wal reset")
+VERSIONS = ("status", "history", "vacuum", "maintain", "rescue", *NEWEST)
+DECIDING = ("wal show", "wal repair", "adopt", "release")
+EVERY = (*SHARDS, *LOGS, *VERSIONS, *DECIDING)
+HOLE = {**dict.fromkeys(("shard stats", "wal reset", *LOGS), 8), "wal repair": 1}
 
 
 @dataclass(frozen=True)
@@ -182,7 +188,7 @@ DAMAGES: Mapping[str, Damage] = {
         lambda s: shutil.rmtree(s.file("_versions")),
         "missing_file",
         "no version",
-        _all(3, VERSIONS),
+        _all(3, (*VERSIONS, "adopt", "release")),
         on=("condition",),
     ),
     "all manifests are gone, the records hold them": Damage(
@@ -209,14 +215,14 @@ DAMAGES: Mapping[str, Damage] = {
         lambda s: s.file("_holdfast/pin.json").write_text("{"),
         "pin_problem",
         "pin cannot be read",
-        _all(8),
+        _all(8, (*EVERY, "pin", "store move")),
         mends={"sqlite": (), "condition": ("--conditional-put",)},
     ),
     "the commit store is gone": Damage(
         lambda s: _gone(s).unlink(),
         "commit_store_problem",
         "is gone",
-        _all(3),
+        _all(3, (*EVERY, "store move")),
         on=("sqlite",),
         mends={"sqlite": ("--new-commit-store", "sqlite")},
     ),
@@ -224,7 +230,7 @@ DAMAGES: Mapping[str, Damage] = {
         lambda s: _gone(s).write_bytes(b"nonsense" * 1000),
         "commit_store_problem",
         "damaged",
-        _all(8),
+        _all(8, (*EVERY, "store move")),
         on=("sqlite",),
         mends={"sqlite": ("--new-commit-store", "sqlite")},
     ),
@@ -232,7 +238,7 @@ DAMAGES: Mapping[str, Damage] = {
         lambda s: _gone(s).write_bytes(b""),
         "commit_store_problem",
         "no commit store",
-        _all(3),
+        _all(3, (*EVERY, "store move")),
         on=("sqlite",),
         mends={"sqlite": ("--new-commit-store", "sqlite")},
     ),
@@ -240,7 +246,7 @@ DAMAGES: Mapping[str, Damage] = {
         set_commit_store_back,
         "commit_store_regressed",
         "forgot version",
-        _all(8, ("maintain", "index ls")),
+        _all(8, ("maintain", *NEWEST)),
         on=("sqlite",),
         mends={"sqlite": ()},
     ),
@@ -248,14 +254,14 @@ DAMAGES: Mapping[str, Damage] = {
         write_foreign,
         "foreign_version",
         "past Holdfast",
-        _all(8, ("maintain", "index ls")),
+        _all(8, ("maintain", *NEWEST)),
         on=("sqlite",),
     ),
     "a log entry is gone": Damage(
         lambda s: _entry(s).unlink(),
         "log_problem",
         "is missing",
-        _all(8, ("shard stats", "wal ls")),
+        HOLE,
         on=("condition",),
         mends={"condition": ()},
         lost=(103,),
@@ -272,7 +278,7 @@ DAMAGES: Mapping[str, Damage] = {
         lambda s: truncate(_entry(s)),
         "log_problem",
         "is damaged",
-        _all(8, ("shard stats", "wal ls")),
+        HOLE,
         on=("condition",),
         mends={"condition": ()},
         lost=(103,),
@@ -281,7 +287,7 @@ DAMAGES: Mapping[str, Damage] = {
         lambda s: truncate(_entry(s)),
         "log_problem",
         "is damaged",
-        _all(8, ("shard stats", "wal ls")),
+        HOLE,
         on=("sqlite",),
         mends={"sqlite": ()},
     ),
@@ -289,14 +295,14 @@ DAMAGES: Mapping[str, Damage] = {
         lambda s: truncate(_shard_manifests(s)[-1]),
         "shard_problem",
         "cannot be read",
-        _all(8, ("shard ls", "shard stats", "vacuum", "maintain")),
+        _all(8, (*SHARDS, "vacuum", "maintain", "shard repair", "wal repair", "wal reset")),
         on=("condition",),
     ),
     "a decided shard manifest is truncated": Damage(
         lambda s: truncate(_shard_manifests(s)[-1]),
         "foreign_version",
         "cannot be read",
-        _all(8, ("shard ls", "shard stats", "vacuum", "maintain")),
+        _all(8, (*SHARDS, "vacuum", "maintain", "shard repair", "wal repair", "wal reset")),
         on=("sqlite",),
         mends={"sqlite": ()},
     ),
@@ -304,6 +310,7 @@ DAMAGES: Mapping[str, Damage] = {
         lambda s: shutil.rmtree(_shard_manifests(s)[0].parent),
         "shard_problem",
         "has no manifest",
+        {**_all(3, ("shard show", "shard repair", "wal repair")), "wal reset": 2},
         on=("condition",),
     ),
     "the shard manifests are gone, the records hold them": Damage(
@@ -315,17 +322,19 @@ DAMAGES: Mapping[str, Damage] = {
         mends={"sqlite": ()},
     ),
     "an SSTable is gone": Damage(
-        lambda s: shutil.rmtree(s.sstable), "missing_file", "generation 1"
+        lambda s: shutil.rmtree(s.sstable), "missing_file", "generation 1", {"shard repair": 1}
     ),
     "an SSTable lacks its data": Damage(
         lambda s: remove_first(s, f"_mem_wal/{s.shard}", "*_gen_*/data/*"),
         "missing_file",
         "generation 1",
+        {"shard repair": 1},
     ),
     "an SSTable lacks its bloom filter": Damage(
         lambda s: remove_first(s, f"_mem_wal/{s.shard}", "*_gen_*/bloom_filter.bin"),
         "missing_file",
         "generation 1",
+        {"shard repair": 1},
     ),
     "a tag is damaged": Damage(
         damage_tag,

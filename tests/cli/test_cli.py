@@ -15,10 +15,11 @@ import pyarrow as pa
 import pytest
 
 import holdfast
+from command_line import Cli
 from holdfast import __version__, errors
 from holdfast.arbiter import Won, create_arbiter, open_arbiter
-from holdfast.cli import _main, _probe, main
-from holdfast.cli._output import _EXITS, MEANINGS, Exit
+from holdfast.cli import Exit, _main, _probe
+from holdfast.cli._output import _EXITS, MEANINGS
 from holdfast.errors import ErrorKind, PinMismatchError
 from holdfast.formats import version_name
 from holdfast.testing import Fault, FaultyS3
@@ -32,32 +33,6 @@ PROBE_EXITS = {
     "unsupported": Exit.UNFIT,
     "inconclusive": Exit.UNAVAILABLE,
 }
-
-
-class Cli:
-    """Runs commands in this process and keeps what they print."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-        self.out = ""
-        self.err = ""
-
-    def __call__(self, *arguments: str) -> int:
-        try:
-            code = main(arguments)
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-        self.out, self.err = self._capsys.readouterr()
-        assert "Traceback" not in self.out + self.err
-        return code
-
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
 
 
 @pytest.fixture(autouse=True)
@@ -192,7 +167,7 @@ def test_probe_tells_stores_apart(
     code = PROBE_EXITS[verdict]
     s3 = faulty_s3(conditions=conditions)
     assert cli("probe", s3.url("b", "t"), "--json", *options(s3)) == code
-    report = cli.json()
+    report = cli.shown()
     assert report["verdict"] == verdict
     assert set(report) == {
         "location",
@@ -218,8 +193,8 @@ def test_probe_of_a_server_that_is_down(cli: Cli, faulty_s3: Start) -> None:
     s3 = faulty_s3()
     s3.stop()
     assert cli("probe", s3.url("b", "t"), "--json", *options(s3)) == Exit.UNAVAILABLE
-    assert cli.json()["verdict"] == "inconclusive"
-    assert any("no usable answer" in line for line in cli.json()["evidence"])
+    assert cli.shown()["verdict"] == "inconclusive"
+    assert any("no usable answer" in line for line in cli.shown()["evidence"])
 
 
 @pytest.mark.requirement("C3")
@@ -230,8 +205,8 @@ def test_probe_with_wrong_credentials(cli: Cli, faulty_s3: Start) -> None:
     assert "refused these credentials" in cli.err
     assert cli.out == ""
     assert cli(*arguments, "--json") == Exit.PERMISSION
-    assert cli.json()["error"]["kind"] == "permission_denied"
-    assert set(cli.json()["error"]) == {"kind", "message", "details"}
+    assert cli.shown()["error"]["kind"] == "permission_denied"
+    assert set(cli.shown()["error"]) == {"kind", "message", "details"}
 
 
 @pytest.mark.requirement("C3")
@@ -248,7 +223,7 @@ def test_probe_with_a_role_that_may_not_delete(cli: Cli, faulty_s3: Start) -> No
     assert cli("probe", s3.url("b", "t"), *options(s3)) == Exit.OK
     assert "Could not be removed (no delete rights?): _holdfast/probe/" in cli.out
     assert cli("probe", s3.url("b", "t"), "--json", *options(s3)) == Exit.OK
-    assert len(cli.json()["left_behind"]) == 9
+    assert len(cli.shown()["left_behind"]) == 9
 
 
 @pytest.mark.requirement("C3")
@@ -285,7 +260,7 @@ def test_bad_input(cli: Cli, arguments: tuple[str, ...], words: str) -> None:
     assert cli.err.count("\n") == 1
     assert cli.out == ""
     assert cli("probe", *arguments, "--json") == Exit.USAGE
-    error = cli.json()["error"]
+    error = cli.shown()["error"]
     assert error["kind"] == "invalid_input"
     assert "CANARY" not in cli.out + cli.err
 
@@ -307,14 +282,14 @@ def test_store_init_and_check(cli: Cli, tmp_path: Path) -> None:
     assert cli("store", "check", url) == Exit.NOT_FOUND
     assert f"holdfast store init {url}" in cli.err
     assert cli("store", "init", url, "--json") == Exit.OK
-    first = cli.json()
+    first = cli.shown()
     assert set(first) == {"store", "identity"}
     assert cli("store", "init", url, "--json") == Exit.OK
-    assert cli.json() == first
+    assert cli.shown() == first
     assert cli("store", "init", url) == Exit.OK
     assert cli.out == f"ready: {first['store']}\nidentity {first['identity']}\n"
     assert cli("store", "check", url, "--json") == Exit.OK
-    report = cli.json()
+    report = cli.shown()
     assert report.items() >= {**first, "problems": [], "races": 20}.items()
     assert set(report["privileges"].values()) == {True}
     assert report["decide_ms"] > 0
@@ -349,8 +324,8 @@ def test_store_with_a_bad_url(cli: Cli, verb: str, url: str, code: Exit) -> None
     assert cli("store", verb, url) == code
     assert cli.out == ""
     assert cli("store", verb, url, "--json") == code
-    assert cli.json()["error"]["kind"] in {"invalid_input", "not_found"}
-    assert "None" not in cli.json()["error"]["details"].values()
+    assert cli.shown()["error"]["kind"] in {"invalid_input", "not_found"}
+    assert "None" not in cli.shown()["error"]["details"].values()
 
 
 def test_store_check_of_a_file_that_is_no_database(cli: Cli, tmp_path: Path) -> None:
@@ -367,7 +342,7 @@ def test_store_check_finds_an_unfit_file(cli: Cli, tmp_path: Path) -> None:
     connection.execute("PRAGMA journal_mode=DELETE")
     connection.close()
     assert cli("store", "check", url, "--json") == Exit.UNFIT
-    assert "journal_mode" in cli.json()["problems"][0]
+    assert "journal_mode" in cli.shown()["problems"][0]
     assert cli("store", "check", url) == Exit.UNFIT
     assert cli.out.startswith("unfit: ")
 
@@ -385,7 +360,7 @@ def table(tmp_path: Path) -> Path:
 
 def test_pin_shows_what_a_table_is_tied_to(cli: Cli, table: Path) -> None:
     assert cli("pin", str(table), "--json") == Exit.OK
-    shown = cli.json()
+    shown = cli.shown()
     assert set(shown) == {
         "done",
         "here",
@@ -414,7 +389,7 @@ def test_pin_lets_the_same_files_be_opened_by_another_way(
     assert cli("pin", str(mount), "--alias") == Exit.OK
     assert "from here as well" in cli.out
     assert cli("pin", str(mount), "--alias", "--confirm", "--json") == Exit.OK
-    assert cli.json()["done"] is True
+    assert cli.shown()["done"] is True
     open_arbiter(mount).close()
     shutil.move(mount, table)
     open_arbiter(table).close()
@@ -435,7 +410,7 @@ def test_pin_tells_what_a_copy_left_behind(cli: Cli, tmp_path: Path, how: str) -
     assert lost.name in cli.out
     shutil.copy(here / "data" / lost.name, lost)
     assert cli("pin", str(there), how, "--confirm", "--json") == Exit.OK
-    assert cli.json()["missing"] == []
+    assert cli.shown()["missing"] == []
     assert holdfast.open_table(there).scan().read_all().num_rows == 3
 
 
@@ -449,7 +424,7 @@ def test_pin_after_a_move_or_a_copy(cli: Cli, table: Path, tmp_path: Path, how: 
     with pytest.raises(PinMismatchError, match="holdfast pin"):
         open_arbiter(there)
     assert cli("pin", str(there), "--json") == Exit.OK
-    before = cli.json()
+    before = cli.shown()
     assert (before["location"], before["here"]) == (f"file://{table}", f"file://{there}")
 
     assert cli("pin", str(there), how) == Exit.OK
@@ -458,7 +433,7 @@ def test_pin_after_a_move_or_a_copy(cli: Cli, table: Path, tmp_path: Path, how: 
         open_arbiter(there)
 
     assert cli("pin", str(there), how, "--confirm", "--json") == Exit.OK
-    after = cli.json()
+    after = cli.shown()
     assert (after["done"], after["location"]) == (True, f"file://{there}")
     assert (after["table_id"] == before["table_id"]) is (how == "--moved")
     arbiter = open_arbiter(there)
@@ -478,7 +453,7 @@ def test_pin_where_no_table_is(cli: Cli, tmp_path: Path) -> None:
 def test_pin_of_a_table_that_needs_no_step(cli: Cli, tmp_path: Path) -> None:
     create_arbiter(tmp_path / "table")
     assert cli("pin", str(tmp_path / "table"), "--json") == Exit.OK
-    assert cli.json()["arbiter"] == "conditional-put"
+    assert cli.shown()["arbiter"] == "conditional-put"
     assert cli("pin", str(tmp_path / "table"), "--moved", "--confirm") == Exit.USAGE
     assert "may be moved freely" in cli.err
 
@@ -497,7 +472,7 @@ def test_a_defect_ends_without_a_traceback(cli: Cli, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(_probe, "probe", broken)
     assert cli("probe", "/tmp/x", "--json") == Exit.INTERNAL
-    assert cli.json()["error"]["kind"] == "internal"
+    assert cli.shown()["error"]["kind"] == "internal"
     assert "KeyError at test_cli.py:" in cli.err
     assert "CANARY" not in cli.out + cli.err
 
@@ -523,7 +498,7 @@ def test_each_kind_of_error_ends_with_its_code(
 
     monkeypatch.setattr(_probe, "probe", failing)
     assert cli("probe", "/tmp/x", "--json") == _EXITS[kind]
-    assert cli.json() == {
+    assert cli.shown() == {
         "error": {"kind": kind.value, "message": "it failed", "details": {"path": "x"}}
     }
     assert cli.err == "holdfast: it failed (path=x)\n"

@@ -9,49 +9,20 @@ from collections.abc import Callable
 from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import lance
 import pytest
 
 import holdfast
-from holdfast.cli import main
-from holdfast.cli._output import Exit
-from holdfast.cli._upkeep import Progress
+from command_line import Cli
+from holdfast.cli import Exit
+from holdfast.cli._upkeep import Reading
 from holdfast.testing import FaultyS3
 from holdfast.upkeep import ShardStatus
 from upkeep.stock import append, ids_in, lose, rows
 
 ROOT = Path(__file__).resolve().parents[2]
 NEW = ("status", "history", "adopt", "release", "doctor", "repair", "rescue")
-
-
-class Cli:
-    """Runs commands in this process and keeps what they print."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-        self.out = ""
-        self.err = ""
-
-    def __call__(self, *arguments: str) -> int:
-        try:
-            code = main(arguments)
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-        self.out, self.err = self._capsys.readouterr()
-        assert "Traceback" not in self.out + self.err
-        assert "a defect" not in self.err
-        return code
-
-    def json(self, *arguments: str, code: int = Exit.OK) -> Any:
-        assert self(*arguments, "--json") == code, self.err
-        return json.loads(self.out)
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
 
 
 @pytest.fixture(autouse=True)
@@ -349,10 +320,10 @@ def test_on_a_server_with_options(cli: Cli, faulty_s3: Callable[..., FaultyS3]) 
 
 def test_doctor_tells_that_it_is_busy(capsys: pytest.CaptureFixture[str]) -> None:
     for total, lines in ((199, 0), (2500, 3)):
-        progress = Progress()
+        progress = Reading()
         for done in range(1, total + 1):
             progress(done, total)
-        progress.end()
+        progress.close()
         assert len(capsys.readouterr().err.splitlines()) == lines
 
 

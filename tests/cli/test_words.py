@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-import argparse
+import inspect
 import io
 import json
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import click
 import lance
 import pyarrow as pa
 import pytest
 
 import holdfast
+from command_line import Cli
 from holdfast.arbiter import connect_commit_store
-from holdfast.cli import main
-from holdfast.cli._main import COMMANDS, make_parser
+from holdfast.cli import Exit, _create, _ingest, main
+from holdfast.cli._declare import Argument, Verb
+from holdfast.cli._main import COMPLETE_VARIABLE, ROOT
+from holdfast.cli._table_commands import FORMATS, LEFTOVERS, SETTINGS, TYPES
+from holdfast.server import Role
 from holdfast.shard import Sharding
+from holdfast.upkeep import LeftoverKind, Policy
+from storage.mounts import mounted
 
 pytestmark = pytest.mark.requirement("C6", "O2")
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
@@ -30,6 +39,11 @@ SCRIPT = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from holdfast.cli import main; sys.exit(main(sys.argv[1:]))"
 )
+
+
+def run(cli: Cli, *words: str) -> tuple[int, Any, str]:
+    code = cli(*words, "--json")
+    return code, cli.shown(), cli.err
 
 
 @pytest.fixture
@@ -41,75 +55,123 @@ def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(tmp_path / "t.lance")
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any, str]:
-    code = main([*words, "--json"])
-    out, err = capsys.readouterr()
-    return code, json.loads(out), err
+def leaves(command: click.Command = ROOT, *path: str) -> Iterator[tuple[tuple[str, ...], Verb]]:
+    """Yield every command that does something, with its words."""
+    if isinstance(command, Verb):
+        yield path, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from leaves(below, *path, name)
 
 
-def whole_parser() -> argparse._SubParsersAction[argparse.ArgumentParser]:
-    parser = make_parser([], whole=True)
-    return next(one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
+LEAVES = dict(leaves())
 
 
-def test_the_list_of_commands_is_what_the_modules_have() -> None:
-    found = {one.dest: one.help for one in whole_parser()._choices_actions}
-    assert found == {name: text for name, (_, text) in COMMANDS.items()}
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_the_work_of_a_command_takes_what_it_declares(path: tuple[str, ...]) -> None:
+    command = LEAVES[path]
+    declared = {one.name for one in command.params if one.expose_value} - {"json"}
+    declared |= {"place" if path == ("repair",) else "how"} if _has(command, "--moved") else set()
+    declared |= {"waiting"} if _has(command, "--discard") else set()
+    if "uri" in declared:
+        declared = declared - {"uri", "option", "commit_store"} | {"target"}
+    parameters = inspect.signature(command.load()).parameters
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):  # the server's settings
+        assert set(parameters) - declared == {"given"}
+    else:
+        assert set(parameters) == declared
 
 
-@pytest.mark.parametrize("words", [["--version"], ["--help"], ["store", "--help"]])
+def _has(command: Verb, name: str) -> bool:
+    return any(name in one.opts for one in command.params)
+
+
+def test_what_help_lists_is_what_there_is() -> None:
+    assert set(TYPES) == {*_create._SIMPLE, "vector[N]"}
+    assert tuple(LeftoverKind) == LEFTOVERS
+    assert tuple(one.name for one in fields(Policy)) == SETTINGS
+    assert set(FORMATS) == set(_ingest._FORMATS.values())
+    (role,) = (one for one in LEAVES["serve",].params if one.name == "new_token")
+    assert isinstance(role.type, click.Choice)
+    assert set(role.type.choices) == {one.name.lower() for one in Role}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--version"],
+        ["--help"],
+        ["store", "--help"],
+        ["help", "vacuum"],
+        ["status"],
+        ["completion", "zsh"],
+    ],
+)
 def test_little_is_loaded_for_little(words: list[str]) -> None:
     program = (
         "import sys\nfrom holdfast.cli import main\n"
-        f"try: main({words!r})\nexcept SystemExit: pass\n"
-        "assert not {'lance', 'pyarrow', 'numpy'} & set(sys.modules)"
+        f"main({words!r})\n"
+        "assert not {'lance', 'pyarrow', 'numpy', 'rich', 'argparse'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=240, capture_output=True)
 
 
-def test_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_command(cli: Cli) -> None:
     for words in (["help", "vacuum"], ["help", "wal", "ls"]):
-        with pytest.raises(SystemExit) as ended:
-            main(words)
-        assert ended.value.code == 0
-        assert " ".join(["usage: holdfast", *words[1:]]) in capsys.readouterr().out
-    with pytest.raises(SystemExit) as ended:
-        main(["help"])
-    assert ended.value.code == 0
-    shown = capsys.readouterr().out
-    assert all(f"    {name}" in shown for name in COMMANDS)
+        assert " ".join(["usage: holdfast", *words[1:]]) in cli.text(*words)
+    shown = cli.text("help")
+    assert all(f"  {name} " in shown for name in ROOT.commands)
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_every_command_has_help_for_all_that_it_takes(cli: Cli, path: tuple[str, ...]) -> None:
+    shown = cli.text(*path, "--help")
+    for one in LEAVES[path].params:
+        assert isinstance(one, Argument | click.Option)
+        assert one.text if isinstance(one, Argument) else one.help
+        assert str(one.metavar if isinstance(one, Argument) else one.opts[0]) in shown
+
+
+def test_wrong_usage_is_an_error_in_json_too(cli: Cli) -> None:
+    error = cli.json("status", "x", "--wat", code=Exit.USAGE)["error"]
+    assert error["kind"] == "invalid_input"
+    assert "--watch" in error["message"]
+    assert "holdfast help status" in error["message"]
+    assert cli.json("--timeout", "0", "status", "x", code=Exit.USAGE)["error"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts(capsys: pytest.CaptureFixture[str], shell: str) -> None:
-    code, shown, _ = run(capsys, "completion", shell)
-    assert code == 0
-    script = shown["script"]
-    assert "vacuum" in script
+def test_completion_scripts(cli: Cli, shell: str) -> None:
+    script = cli.json("completion", shell)["script"]
+    assert COMPLETE_VARIABLE in script
     program = shutil.which(shell)
-    if program is None:
-        return
-    subprocess.run([program, "-n"], input=script, text=True, check=True, timeout=60)
+    if program is not None:
+        subprocess.run([program, "-n"], input=script, text=True, check=True, timeout=60)
 
 
-def complete(script: str, *words: str) -> set[str]:
-    line = " ".join(f"'{word}'" for word in words)
-    asked = f'COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _holdfast; echo "${{COMPREPLY[*]}}"'
-    done = subprocess.run(
-        ["bash", "-c", f"{script}\n{asked}"], capture_output=True, text=True, check=True, timeout=60
-    )
-    return set(done.stdout.split())
+@pytest.fixture
+def complete(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., list[str]]:
+    """Ask as bash does: each answer is a kind and a word."""
+
+    def ask(*words: str) -> list[str]:
+        monkeypatch.setenv("COMP_WORDS", " ".join(["holdfast", *words]))
+        monkeypatch.setenv("COMP_CWORD", str(len(words)))
+        monkeypatch.setenv(COMPLETE_VARIABLE, "bash_complete")
+        assert main([]) == 0
+        return capfd.readouterr().out.split()
+
+    return ask
 
 
-def test_bash_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    script = run(capsys, "completion", "bash")[1]["script"]
-    assert complete(script, "holdfast", "va") == {"vacuum"}
-    assert complete(script, "holdfast", "wal", "re") == {"repair", "reset"}
-    assert "--commit-store" in complete(script, "holdfast", "status", "x", "--co")
-    assert "--position" not in complete(script, "holdfast", "status", "x", "--")
-    (tmp_path / "events.lance").mkdir()
-    here = str(tmp_path / "ev")
-    assert complete(script, "holdfast", "status", here) == {str(tmp_path / "events.lance")}
+def test_completions(complete: Callable[..., list[str]]) -> None:
+    assert complete("va") == ["plain,vacuum"]
+    assert complete("wal", "re") == ["plain,repair", "plain,reset"]
+    assert complete("status", "x", "--co") == ["plain,--commit-store"]
+    assert "plain,--position" not in complete("status", "x", "--")
+    assert complete("status", "ev") == ["file,ev"]
+    assert complete("ingest", "x", "--format", "p") == ["plain,parquet"]
+    assert set(complete("completion", "")) == {"plain,bash", "plain,zsh", "plain,fish"}
 
 
 def test_events_are_told_only_when_asked_for(uri: str) -> None:
@@ -133,9 +195,7 @@ def test_events_are_told_only_when_asked_for(uri: str) -> None:
     assert {line["level"] for line in lines} <= {"info", "warning"}
 
 
-def test_shards_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_shards_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     uri = str(tmp_path / "b.lance")
     table = holdfast.create_table(uri, SCHEMA, primary_key=["id"])
@@ -143,31 +203,63 @@ def test_shards_by_name(
     shard, rows = next(iter(table.router().split(pa.table({"id": [1], "text": ["a"]}))))
     with table.claim_writer(shard) as writer:
         writer.put(rows)
-    number = next(n for n in range(4) if run(capsys, "shard", "show", uri, f"bucket-{n}")[0] == 0)
-    for words in (["wal", "ls"], ["shard", "show"], ["wal", "repair"]):
-        code, shown, _ = run(capsys, *words, uri, f"bucket-{number}")
+    number = next(n for n in range(4) if run(cli, "shard", "show", uri, f"bucket-{n}")[0] == 0)
+    for words in (["wal", "ls"], ["shard", "show"], ["wal", "repair"], ["shard", "repair"]):
+        code, shown, _ = run(cli, *words, uri, f"bucket-{number}")
         assert code == 0
         assert shown.get("shard", shown.get("shard_id")) == shard.shard_id
-        assert run(capsys, *words, uri, shard.shard_id)[0] == 0
+        assert run(cli, *words, uri, shard.shard_id)[0] == 0
         for unknown in ("unsharded", "bucket-9", "11111111-2222-4333-8444-555555555555"):
-            assert run(capsys, *words, uri, unknown)[0] == 3, unknown
-        assert run(capsys, *words, uri, "nonsense")[0] == 2
-    assert run(capsys, "ingest", uri, "-", "--format", "csv", "--shard", "unsharded")[0] == 2
+            assert run(cli, *words, uri, unknown)[0] == 3, unknown
+        assert run(cli, *words, uri, "nonsense")[0] == 2
+    assert run(cli, "ingest", uri, "-", "--format", "csv", "--shard", "unsharded")[0] == 2
 
 
-def ingest_csv(
-    capsys: pytest.CaptureFixture[str], uri: str, folder: Path, text: str, *words: str
-) -> tuple[int, Any, str]:
+def test_a_shard_that_does_not_fit_the_table_is_refused(cli: Cli, uri: str) -> None:
+    words = ["ingest", uri, "-", "--format", "csv", "--shard", "bucket-3"]
+    error = cli.json(*words, code=Exit.USAGE)["error"]
+    assert "does not divide its rows" in error["message"]
+    for words in (["wal", "tail"], ["wal", "show"]):
+        more = ["1"] if words[1] == "show" else []
+        assert cli(*words, uri, "bucket-3", *more) == Exit.NOT_FOUND
+
+
+def test_a_root_that_is_not_there(cli: Cli, tmp_path: Path) -> None:
+    for words in (["tables"], ["status", "--all"], ["doctor", "--all"], ["maintain", "--all"]):
+        assert cli(words[0], str(tmp_path / "none"), *words[1:]) == Exit.NOT_FOUND, words
+        assert cli.json("tables", str(tmp_path))["tables"] == []
+
+
+def test_times_that_are_none_are_named(cli: Cli, uri: str) -> None:
+    for words in (["maintain", uri, "--every", "0s"], ["status", uri, "--watch", "soon"]):
+        assert cli(*words) == Exit.USAGE
+        assert f"{words[-2]} is a time such as 30s" in cli.err
+
+
+@pytest.mark.requirement("L7")
+def test_a_full_disk_is_named(cli: Cli, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    noise = random.Random(1)
+    texts = (f"{noise.getrandbits(400):0100x}" for _ in range(90_000))
+    rows.write_text("".join(f'{{"id": {n}, "text": "{text}"}}\n' for n, text in enumerate(texts)))
+    with mounted(tmp_path / "small", "size=2m") as folder:
+        assert cli("create", str(folder / "t"), "id:int64", "text:string") == 0
+        code = cli("-q", "ingest", str(folder / "t"), str(rows), "--no-flush")
+        assert code == Exit.UNKNOWN
+        assert "the disk is full" in cli.err
+        durable = int(cli.err.split("durable_rows=")[1].rstrip(")\n"))
+        assert 0 < durable < 90_000
+
+
+def ingest_csv(cli: Cli, uri: str, folder: Path, text: str, *words: str) -> tuple[int, Any, str]:
     file = folder / "rows.csv"
     file.write_text(text)
-    return run(capsys, "ingest", uri, str(file), *words)
+    return run(cli, "ingest", uri, str(file), *words)
 
 
-def test_only_an_empty_field_without_quotes_is_null(
-    uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_an_empty_field_without_quotes_is_null(uri: str, tmp_path: Path, cli: Cli) -> None:
     text = 'id,text\n1,NA\n2,""\n3,\n4,"null"\n5,NULL\n6,"two\nlines"\n7,"a ""word"""\n'
-    assert ingest_csv(capsys, uri, tmp_path, text)[0] == 0
+    assert ingest_csv(cli, uri, tmp_path, text)[0] == 0
     table = holdfast.open_table(uri)
     found = {row["id"]: row["text"] for row in table.to_table().to_pylist()}
     assert found == {
@@ -179,7 +271,7 @@ def test_only_an_empty_field_without_quotes_is_null(
         6: "two\nlines",
         7: 'a "word"',
     }
-    assert ingest_csv(capsys, uri, tmp_path, text, "--null", "NA", "--null", "NULL")[0] == 0
+    assert ingest_csv(cli, uri, tmp_path, text, "--null", "NA", "--null", "NULL")[0] == 0
     found = {row["id"]: row["text"] for row in table.to_table().to_pylist()}
     assert (found[1], found[5], found[4]) == (None, None, "null")
 
@@ -195,22 +287,20 @@ def test_only_an_empty_field_without_quotes_is_null(
     ],
 )
 def test_malformed_csv_is_an_error(
-    uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, says: str
+    uri: str, tmp_path: Path, cli: Cli, text: str, says: str
 ) -> None:
-    code, shown, err = ingest_csv(capsys, uri, tmp_path, text)
+    code, shown, err = ingest_csv(cli, uri, tmp_path, text)
     assert code == 2
     assert says in shown["error"]["message"]
     assert "rows.csv" in err
     assert holdfast.open_table(uri).count() == 0
 
 
-def test_a_long_quoted_text_is_no_error(
-    uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_long_quoted_text_is_no_error(uri: str, tmp_path: Path, cli: Cli) -> None:
     """Also across the blocks in which the file is read."""
     long = "\n".join(f'line {n} with ""quotes""' for n in range(10_000))
     text = f'id,text\n1,"{long}"\n2,b\n'
-    assert ingest_csv(capsys, uri, tmp_path, text)[0] == 0
+    assert ingest_csv(cli, uri, tmp_path, text)[0] == 0
     found = {row["id"]: row["text"] for row in holdfast.open_table(uri).to_table().to_pylist()}
     assert found == {1: long.replace('""', '"'), 2: "b"}
 
@@ -282,9 +372,7 @@ def silent_port() -> Iterator[int]:
         yield int(server.getsockname()[1])
 
 
-def test_a_silent_object_store_is_told(
-    capsys: pytest.CaptureFixture[str], silent_port: int
-) -> None:
+def test_a_silent_object_store_is_told(cli: Cli, silent_port: int) -> None:
     options = {
         "aws_endpoint": f"http://127.0.0.1:{silent_port}",
         "aws_allow_http": "true",
@@ -294,17 +382,16 @@ def test_a_silent_object_store_is_told(
     }
     pairs = [word for k, v in options.items() for word in ("-o", f"{k}={v}")]
     for verb in ("status", "doctor", "repair", "vacuum", "history"):
-        code = main(["--timeout", "0.5", verb, "s3://bucket/t.lance", *pairs, "--json"])
-        out, err = capsys.readouterr()
+        code, shown, err = run(cli, "--timeout", "0.5", verb, "s3://bucket/t.lance", *pairs)
         assert code == 5
-        assert "no answer within 0.5 seconds" in json.loads(out)["error"]["message"]
+        assert "no answer within 0.5 seconds" in shown["error"]["message"]
         assert "s3://bucket/t.lance" in err
 
 
 def test_a_silent_commit_store_is_told(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
     silent_port: int,
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -315,17 +402,30 @@ def test_a_silent_commit_store_is_told(
     holdfast.create_table(uri, SCHEMA, commit_store=f"sqlite:///{tmp_path}/c.db").close()
     url = f"postgresql://me:secret-word@127.0.0.1:{silent_port}/db"
     monkeypatch.setenv("HOLDFAST_COMMIT_STORE_URL", url)
-    code = main(["--timeout", "0.5", "status", str(uri), "--json"])
-    out, err = capsys.readouterr()
-    assert (code, json.loads(out)["error"]["details"]["place"]) == (
-        5,
-        f"postgresql://127.0.0.1:{silent_port}/db",
-    )
-    assert "secret-word" not in out + err
+    shown = cli.json("--timeout", "0.5", "status", str(uri), code=Exit.UNAVAILABLE)
+    assert shown["error"]["details"]["place"] == f"postgresql://127.0.0.1:{silent_port}/db"
+    assert "secret-word" not in cli.out + cli.err
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql", "redis"])
+def test_a_silent_commit_store_on_the_line_is_told(
+    cli: Cli, uri: str, silent_port: int, scheme: str
+) -> None:
+    url = f"{scheme}://me:secret-word@127.0.0.1:{silent_port}/0"
+    for words in (
+        ["store", "init", url],
+        ["store", "check", url],
+        ["store", "move", uri, "--to", url],
+        ["repair", uri, "--new-commit-store", url],
+        ["create", f"{uri}.new", "id:int64", "--commit-store", url],
+    ):
+        error = cli.json("--timeout", "0.3", *words, code=Exit.UNAVAILABLE)["error"]
+        assert error["details"]["place"] == f"{scheme}://127.0.0.1:{silent_port}/0", words
+        assert "secret-word" not in cli.out + cli.err
 
 
 def test_plans_refuse_what_confirm_would_refuse(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], uri: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli, uri: str
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     none = f"sqlite:///{tmp_path}/none.db"
@@ -350,13 +450,13 @@ def test_plans_refuse_what_confirm_would_refuse(
         ["store", "move", uri, "--to", none],
     ]
     for words in cases:
-        planned, confirmed = run(capsys, *words), run(capsys, *words, "--confirm")
+        planned, confirmed = run(cli, *words), run(cli, *words, "--confirm")
         assert planned[0] not in {0, 1}, words
         assert planned[0] == confirmed[0], words
         assert planned[1]["error"]["kind"] == confirmed[1]["error"]["kind"], words
     Path(recorded, "_holdfast/commits.db").unlink()
     planned, confirmed = (
-        run(capsys, "release", recorded),
-        run(capsys, "release", recorded, "--confirm"),
+        run(cli, "release", recorded),
+        run(cli, "release", recorded, "--confirm"),
     )
     assert planned[0] == confirmed[0] == 3

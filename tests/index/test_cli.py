@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.cli import main
+from command_line import Cli
 from index.corpus import make_table, rows
 from index.test_races import built
 
-Capture = pytest.CaptureFixture[str]
 
-
-def call(capsys: Capture, *arguments: object) -> tuple[int, Any, str]:
+def call(cli: Cli, *words: object, quiet: bool = False) -> tuple[int, Any, str]:
     """Run a command with `--json` and return its exit code, its answer and stderr."""
-    code = main(["index", *map(str, arguments), "--json"])
-    said = capsys.readouterr()
-    return code, json.loads(said.out), said.err
+    before = ["-q"] if quiet else []
+    code = cli(*before, "index", *map(str, words), "--json")
+    return code, cli.shown(), cli.err
 
 
 @pytest.mark.requirement("F11")
-def test_create_list_show_refresh_and_search(tmp_path: Path, capsys: Capture) -> None:
+def test_create_list_show_refresh_and_search(tmp_path: Path, cli: Cli) -> None:
     uri = tmp_path / "t"
     table = make_table(uri, fragments=2)
     code, made, err = call(
-        capsys,
+        cli,
         "create",
         uri,
         "text",
@@ -41,29 +38,27 @@ def test_create_list_show_refresh_and_search(tmp_path: Path, capsys: Capture) ->
     assert (code, made["applied"], made["partitions"], made["name"]) == (0, True, 2, "text_idx")
     assert err.splitlines() == ["build   2/2", "copy    6/6", "commit  1/1", "clean   1/1"]
     table.append(rows(1000, 20))
-    code, listed, _ = call(capsys, "ls", uri)
+    code, listed, _ = call(cli, "ls", uri)
     assert [(one["name"], one["uncovered"]) for one in listed["indexes"]] == [("text_idx", 1)]
-    code, done, err = call(capsys, "refresh", uri, "text_idx", "--quiet")
+    code, done, err = call(cli, "refresh", uri, "text_idx", quiet=True)
     assert (code, done["applied"], done["uncovered"], err) == (0, True, 0, "")
-    _, shown, _ = call(capsys, "show", uri, "text_idx")
+    _, shown, _ = call(cli, "show", uri, "text_idx")
     assert shown["parameters"]["with_position"] is True
-    _, found, _ = call(capsys, "search", uri, "text", "storm AND sea", "-n", 3, "--columns", "id")
+    _, found, _ = call(cli, "search", uri, "text", "storm AND sea", "-n", 3, "--columns", "id")
     assert len(found["rows"]) == 3 and set(found["rows"][0]) == {"id", "_score"}
-    assert main(["index", "search", str(uri), "text", "storm"]) == 0
-    assert main(["index", "show", str(uri), "text_idx"]) == 0
-    assert main(["index", "ls", str(uri)]) == 0
-    assert "text_idx" in capsys.readouterr().out
+    assert "storm" in cli.text("index", "search", str(uri), "text", "storm")
+    assert "text_idx" in cli.text("index", "show", str(uri), "text_idx")
+    assert "text_idx" in cli.text("index", "ls", str(uri))
 
 
-def test_finalize_a_build_that_was_left(tmp_path: Path, capsys: Capture) -> None:
+def test_finalize_a_build_that_was_left(tmp_path: Path, cli: Cli) -> None:
     table = make_table(tmp_path / "t", fragments=2)
     _, record = built(table)
-    _, listed, _ = call(capsys, "ls", tmp_path / "t")
+    _, listed, _ = call(cli, "ls", tmp_path / "t")
     (build,) = listed["builds"]
     assert (build["build_id"], build["finished"]) == (record.build_id, build["tasks"])
-    assert main(["index", "ls", str(tmp_path / "t")]) == 0
-    assert record.build_id in capsys.readouterr().out
-    code, done, _ = call(capsys, "finalize", tmp_path / "t", record.build_id)
+    assert record.build_id in cli.text("index", "ls", str(tmp_path / "t"))
+    code, done, _ = call(cli, "finalize", tmp_path / "t", record.build_id)
     assert (code, done["applied"], done["reused"]) == (0, True, build["tasks"])
 
 
@@ -80,11 +75,9 @@ def test_finalize_a_build_that_was_left(tmp_path: Path, capsys: Capture) -> None
         (("search", "URI", "text", "storm", "-n", "0"), 2, "invalid_input"),
     ],
 )
-def test_errors(
-    tmp_path: Path, capsys: Capture, arguments: tuple[str, ...], code: int, kind: str
-) -> None:
+def test_errors(tmp_path: Path, cli: Cli, arguments: tuple[str, ...], code: int, kind: str) -> None:
     uri = str(tmp_path / "t")
     make_table(uri, fragments=1)
     given = [uri if argument == "URI" else argument for argument in arguments]
-    found, answer, _ = call(capsys, *given)
+    found, answer, _ = call(cli, *given)
     assert (found, answer["error"]["kind"]) == (code, kind)

@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast.cli._main import main
 from holdfast.commits._committer import Committer
-from holdfast.errors import FencedError, InvalidInputError, LogLostError, LogWaitsError
+from holdfast.errors import FencedError, InvalidInputError, LogLostError, LogWaitsError, NextStep
 from holdfast.shard._config import ShardWriterConfig
 from holdfast.testing import FaultyS3Process
 from holdfast.upkeep import FindingKind, doctor, rescue
@@ -124,7 +124,7 @@ def test_an_operation_built_elsewhere_is_refused_while_rows_wait(table: Any) -> 
         writer.put([{"k": 1, "v": "waits"}])
         with pytest.raises(LogWaitsError) as refused:
             table.commit_operation(operation, read_version=read)
-        assert refused.value.details["retryable"] is True
+        assert refused.value.next_step is NextStep.REBUILD
     assert fresh(table)[1] == "waits"
 
 

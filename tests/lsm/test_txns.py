@@ -216,9 +216,9 @@ class Mutant(NamedTuple):
 
 
 MEMORY = "holdfast.wal._memory"
-CURSOR = """def _cursor(store, arbiter, shard_id):
+CURSOR = """def _cursor(core, shard_id):
     from holdfast.wal import ShardManifests
-    return ShardManifests(store, arbiter, shard_id).latest().replay_after
+    return ShardManifests(core, shard_id).latest().replay_after
 
 
 def _ids_behind("""
@@ -231,7 +231,7 @@ MUTANTS = [
                 MEMORY,
                 (
                     "start = max(memory.position, gone)",
-                    "start = max(memory.position, gone, _cursor(store, arbiter, shard_id))",
+                    "start = max(memory.position, gone, _cursor(core, shard_id))",
                 ),
                 (
                     "def _ids_behind(",
@@ -246,7 +246,7 @@ MUTANTS = [
         lambda: TxnCode(
             collect=mutate(
                 "holdfast.wal._collect",
-                ("        remember(store, arbiter, shard_id, collected.boundary)", "        pass"),
+                ("        remember(core, shard_id, collected.boundary)", "        pass"),
             )
         ),
     ),

@@ -65,6 +65,7 @@ from holdfast.testing import (
     World,
 )
 from holdfast.upkeep._leftovers import Contents
+from holdfast.upkeep._memory import Memory
 from holdfast.wal import ShardManifests, WalTailer
 from model.commit_scenarios import Maker, conditional, recorded
 from model.decide_scenarios import PINNED
@@ -347,6 +348,7 @@ class Hands:
             records=None,
             now=0.0,
             grace=timedelta(seconds=-1),
+            memory=Memory(None, 0.0),
             objects=objects,
         )
         found = [info.path for info, _ in self.code.vacuum.find_sstables(contents)]

@@ -207,6 +207,18 @@ TURNS = [
         check=in_turn,
     ),
 ]
+TURNS += [
+    Setup(
+        name=f"in line, {unfinished} may be unfinished",
+        make=recorded_with(1 << 16, most_unfinished=unfinished, patience=1, clock=RushingClock),
+        program=line_up,
+        actors=3,
+        honest=False,
+        preemptions=1,
+        check=functools.partial(in_order, most_unfinished=unfinished),
+    )
+    for unfinished in (1, 2)
+]
 SETUPS += CHAINS + TURNS
 SCENARIOS: list[Scenario] = [
     *(setup.scenario() for setup in SETUPS),

@@ -248,7 +248,7 @@ MUTANTS = [
             name="m",
             make=careless_record(
                 INLINE,
-                ("            return self._confirm(name, record)\n", "            return ()\n"),
+                ("behind = self._confirm(name, record)\n", "behind = ()\n"),
             ),
             observer=inline,
             forgets=1,
@@ -416,9 +416,7 @@ CHAIN_MUTANTS = [
     Mutant(
         "store forgets its newest entry, nobody confirms a chain",
         FORGETFUL.but(
-            make=careless_chain(
-                ("            return self._confirm(name, record)\n", "            return ()\n")
-            )
+            make=careless_chain(("behind = self._confirm(name, record)\n", "behind = ()\n"))
         ),
         "",
     ),
@@ -477,23 +475,37 @@ IN_LINE = THREE.but(program=line_up, crashes=1, preemptions=1, check=in_turn)
 NO_LIMIT = ("if now - begun >= _LONGEST_WAIT_SECONDS:", "if False:")
 
 
-def careless_line(*changes: Change) -> Maker:
+def careless_line(*changes: Change, most_unfinished: int = 8) -> Maker:
     turns = mutate(TURNS, *changes).Turns
+    maker = recorded_with(INLINE, most_unfinished=most_unfinished, patience=1, clock=RushingClock)
 
     def make(store: Any, commit_store: Any, ids: Any) -> Any:
-        arbiter = recorded_with(INLINE, patience=1, clock=RushingClock)(store, commit_store, ids)
-        own: Any = arbiter
+        own: Any = maker(store, commit_store, ids)
 
         def take_turn(series: str) -> Any:
             key = Key(own._key_series(f"{series}/turns"), 0)
-            return turns(commit_store, key, own._clock, ids, 50).take()
+            told = functools.partial(own._finished_through, series)
+            line = turns(commit_store, key, own._clock, ids, 50, finished=told)
+            turn = line.take()
+            own._note_told(series, line.finished)
+            return turn
 
         own.take_turn = take_turn
-        return arbiter
+        return own
 
     return make
 
 
+def careless_tail(*changes: Change) -> Maker:
+    factory = mutate(RECORDED, *changes).RecordedDecisions
+    return recorded_with(INLINE, factory, most_unfinished=1, patience=1, clock=RushingClock)
+
+
+SHORT_TAIL = THREE.but(
+    program=line_up,
+    preemptions=1,
+    check=functools.partial(in_order, most_unfinished=1),
+)
 TURN_MUTANTS = [
     Mutant(
         "nobody goes on without the first in line",
@@ -541,6 +553,57 @@ TURN_MUTANTS = [
             )
         ),
         "",
+    ),
+]
+TURN_MUTANTS += [
+    Mutant(
+        "the line says that more is finished than was seen",
+        SHORT_TAIL.but(
+            make=careless_line(
+                (
+                    "finished = max(self.finished, self._told())",
+                    "finished = max(self.finished, self._told()) + 1",
+                ),
+                most_unfinished=1,
+            )
+        ),
+        "TAIL",
+    ),
+    Mutant(
+        "the line says that what is decided is finished",
+        SHORT_TAIL.but(
+            make=careless_tail(
+                (
+                    "finished=lambda: self._finished_through(series),",
+                    "finished=lambda: self._decided.get(series, (-1, None))[0],",
+                )
+            )
+        ),
+        "TAIL",
+    ),
+    Mutant(
+        "waits for the tail, and decides whatever came of it",
+        SHORT_TAIL.but(
+            make=careless_tail(
+                (
+                    "if not self._await_tail(name.series, tail):",
+                    "if not self._await_tail(name.series, tail) and not self._patience:",
+                )
+            )
+        ),
+        "TAIL",
+    ),
+    Mutant(
+        "store forgets its newest entry, a helper does not look",
+        FORGETFUL.but(
+            make=careless_chain(
+                (
+                    "looked = self._look([waiting[0][0]])[0] if waiting else None",
+                    "looked = None",
+                )
+            )
+        ),
+        "CHANGED",
     ),
 ]
 MUTANTS += CHAIN_MUTANTS + TURN_MUTANTS

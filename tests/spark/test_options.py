@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import StructType
 
 from holdfast.errors import InvalidInputError
 from holdfast.spark._options import OPTIONS, Use, options_page, parse
+from pyspark_holdfast import DefaultSource
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -31,6 +34,12 @@ def test_keys_come_back_from_lower_case() -> None:
 def test_what_spark_adds_is_let_through() -> None:
     given = parse({"path": "/t", "checkpointlocation": "/c", "queryname": "q"}, Use.SINK)
     assert given.values == {}
+
+
+def test_a_spark_that_cannot_follow_tables_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)  # as in 4.1
+    with pytest.raises(InvalidInputError, match=r"needs Spark 4\.2"):
+        DefaultSource({"path": "/t"}).streamReader(StructType())
 
 
 def test_secrets_are_not_shown() -> None:

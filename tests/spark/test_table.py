@@ -52,6 +52,35 @@ def test_a_relative_path_means_the_folder_of_the_caller(
     assert (relative.uri, relative.df().count()) == (t.uri, 10)
 
 
+def test_reads_are_those_of_the_table_as_frames(spark: Any, tmp_path: Path) -> None:
+    columns = [
+        pa.field("k", pa.int64(), nullable=False),
+        pa.field("text", pa.string()),
+        pa.field("vec", pa.list_(pa.float32(), 2)),
+    ]
+    table = holdfast.create_table(tmp_path / "keyed.lance", pa.schema(columns), primary_key=["k"])
+    words = ("storm at sea", "calm", "old storm")
+    table.append([{"k": n, "text": word, "vec": [n, 0.0]} for n, word in enumerate(words)])
+    table.create_index("text")
+    with table.claim_writer("unsharded") as writer:
+        writer.put([{"k": 1, "text": "a new storm", "vec": [9.0, 0.0]}])
+        t = holdfast.spark.table(spark, table.uri)
+
+        def keys(frame: Any) -> list[int]:
+            return [row["k"] for row in frame.select("k").collect()]
+
+        assert sorted(keys(t.scan(["k"], "k > 0"))) == [1, 2]
+        assert t.scan(limit=2).count() == 2
+        assert (t.count(), t.count("text = 'calm'")) == (3, 0)
+        assert t.count("text = 'calm'", freshness="base") == 1
+        assert t.lookup([2, 7, 1], ["text"]).collect() == [("old storm",), ("a new storm",)]
+        assert t.lookup([7]).count() == 0
+        assert sorted(keys(t.search("text", "storm", columns=["k"]))) == [0, 1, 2]
+        assert keys(t.nearest("vec", [9.0, 0.0], 2, metric="l2")) == [1, 2]
+        with pytest.raises(InvalidInputError, match="limit"):
+            t.scan(limit=-1)
+
+
 def test_frames_and_views_see_one_version(spark: Any, t: holdfast.spark.SparkTable) -> None:
     t.append(spark.sql("SELECT id, 'x' AS `a,b` FROM range(10)"))
     before = t.df()

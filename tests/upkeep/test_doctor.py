@@ -196,6 +196,18 @@ def test_a_damaged_newest_manifest(plain: str) -> None:
         survey(open_store(plain), None)  # who acts on it does not pass over damage
 
 
+@pytest.mark.requirement("O1")
+@pytest.mark.parametrize("folder", ["_refs/tags", "_refs/branches"])
+def test_a_tag_or_branch_that_cannot_be_read(plain: str, folder: str) -> None:
+    file = Path(plain, folder, "kept.json")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("{")
+    finding = only(plain, FindingKind.UNREADABLE)
+    assert (finding.severity, finding.path) == (Severity.WARNING, f"{folder}/kept.json")
+    assert "vacuum keeps all versions" in finding.what
+    assert finding.since is not None
+
+
 # Decisions
 
 

@@ -261,7 +261,7 @@ def test_without_reading_every_version_old_ones_break(table: holdfast.Table) -> 
     age(table, 9, "_holdfast/pin.json")
     careless = mutate(
         "holdfast.upkeep._leftovers",
-        ("sorted(fresh, reverse=True)", "[max(fresh)]"),
+        ("sorted(numbers, reverse=True)", "[max(numbers)]"),
     )
     contents = careless.read_contents(table.core, GRACE)
     assert len(list(FINDERS[LeftoverKind.DATA](contents))) == 2

@@ -260,9 +260,8 @@ class Writer:
         self.name = name
         self._shard = shard
         self._world = world
-        self._store = ports[0]
-        self._ids = ids
-        self._arbiter = shard.arbiter(*ports, ids)
+        arbiter = shard.arbiter(*ports, ids)
+        self._core = TableCore(ports[0], arbiter, clock=StillClock(), ids=ids)
         self._appender: Any = None
         self._memory: list[str] = []
         self._flushed = 0
@@ -275,13 +274,7 @@ class Writer:
             elif step == "f":
                 self._flush()
             elif step == "g":
-                self._shard.code.collect(
-                    self._store,
-                    self._arbiter,
-                    SHARD,
-                    confirm=True,
-                    ids=self._ids,
-                )
+                self._shard.code.collect(self._core, SHARD, confirm=True)
             elif step in "rt":
                 self._read(following=step == "t")
             elif step == "m":
@@ -293,9 +286,7 @@ class Writer:
                 self._append(f"{self.name}{self._count}{step}")
 
     def _open(self, *, replaying: bool) -> None:
-        self._appender = self._shard.code.appender.claim(
-            TableCore(self._store, self._arbiter, clock=StillClock(), ids=self._ids), SHARD
-        )
+        self._appender = self._shard.code.appender.claim(self._core, SHARD)
         while replaying:
             try:
                 self._memory = [mark_of(entry) for entry in self._appender.replay()]
@@ -344,8 +335,8 @@ class Writer:
         self._memory = []
 
     def _flush_for_others(self) -> None:
-        manifests = self._shard.code.manifests(self._store, self._arbiter, SHARD, ids=self._ids)
-        tailer = self._shard.code.tailer(self._store, self._arbiter, SHARD, clock=StillClock())
+        manifests = self._shard.code.manifests(self._core, SHARD)
+        tailer = self._shard.code.tailer(self._core, SHARD)
 
         def write(generation: int, part: Part) -> SsTable:
             name = "-".join((*map(mark_of, part.entries), "gen"))
@@ -357,8 +348,8 @@ class Writer:
     def _read_all(self) -> None:
         before = {str(told) for kind, told in self._world.acknowledged if kind == "appended"}
         base = BaseVersion(version=1, compacted={}, dataset=None)
-        source = Shards(TableCore(self._store, self._arbiter), lambda: base)
-        manifests = self._shard.code.manifests(self._store, self._arbiter, SHARD, ids=self._ids)
+        source = Shards(self._core, lambda: base)
+        manifests = self._shard.code.manifests(self._core, SHARD)
         source._manifests[SHARD] = manifests
         (shard,) = take_snapshot(source).shards
         marks = [mark for table in shard.sstables for mark in marks_in(table)]
@@ -367,7 +358,7 @@ class Writer:
             self._world.acknowledge("misread", f"{marks} instead of {sorted(before)}")
 
     def _read(self, *, following: bool) -> None:
-        tailer = self._shard.code.tailer(self._store, self._arbiter, SHARD, clock=StillClock())
+        tailer = self._shard.code.tailer(self._core, SHARD)
         seen: list[str] = []
         try:
             entries = tailer.follow(timeout=timedelta(0)) if following else tailer.entries()

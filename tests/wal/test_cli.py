@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import holdfast
-from holdfast.cli import main
-from holdfast.cli._output import Exit
+from command_line import Cli
+from holdfast.cli import Exit
 from holdfast.errors import WalGapError
 from holdfast.formats._wal_names import entry_name
 from holdfast.table import Table
@@ -32,23 +31,6 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Table]:
     made.close()
 
 
-class Cli:
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def __call__(self, *arguments: str, code: int = Exit.OK) -> str:
-        assert main(arguments) == code
-        return self._capsys.readouterr().out
-
-    def json(self, *arguments: str, code: int = Exit.OK) -> Any:
-        return json.loads(self(*arguments, "--json", code=code))
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def objects(table: Table) -> set[str]:
     return {info.path for info in table.core.store.list("_mem_wal")}
 
@@ -65,24 +47,24 @@ def test_looking_shows_everything_and_writes_nothing(table: Table, cli: Cli) -> 
     listed = cli.json("wal", "ls", uri, SHARD)["entries"]
     assert [entry["position"] for entry in listed] == [1, 2, 3, 4, 5]
     assert listed[0]["fence"] and listed[1]["tags"] == {"job": "j1"}
-    assert "fence" in cli("wal", "ls", uri, SHARD)
+    assert "fence" in cli.text("wal", "ls", uri, SHARD)
     assert cli.json("wal", "show", uri, SHARD, "3")["values"] == ["{'id': 1}"]
-    lines = cli("wal", "tail", uri, SHARD, "--timeout", "0", "--json").splitlines()
+    lines = cli.text("wal", "tail", uri, SHARD, "--timeout", "0", "--json").splitlines()
     assert [json.loads(line)["position"] for line in lines] == [1, 2, 3, 4, 5]
     (shard,) = cli.json("shard", "ls", uri)["shards"]
     assert (shard["shard"], shard["writer_epoch"]) == (SHARD, 1)
     assert cli.json("shard", "show", uri, SHARD)["flushed"] == 0
-    cli("wal", "repair", uri, SHARD)
+    cli.text("wal", "repair", uri, SHARD)
     assert objects(table) == before
     assert table.shards() == [SHARD]
 
 
 def test_what_is_not_there_is_said(table: Table, cli: Cli) -> None:
     other = SHARD.replace("c", "d")
-    cli("wal", "show", table.uri, SHARD, "99", code=Exit.NOT_FOUND)
-    cli("wal", "show", table.uri, "../x", "1", code=Exit.USAGE)
-    cli("shard", "show", table.uri, other, code=Exit.NOT_FOUND)
-    cli("wal", "repair", table.uri, other, code=Exit.NOT_FOUND)
+    cli.text("wal", "show", table.uri, SHARD, "99", code=Exit.NOT_FOUND)
+    cli.text("wal", "show", table.uri, "../x", "1", code=Exit.USAGE)
+    cli.text("shard", "show", table.uri, other, code=Exit.NOT_FOUND)
+    cli.text("wal", "repair", table.uri, other, code=Exit.NOT_FOUND)
 
 
 @pytest.mark.requirement("L10")
@@ -93,13 +75,13 @@ def test_a_hole_is_closed_and_what_is_lost_is_said(table: Table, cli: Cli, damag
     table.core.store.delete([path])
     if damage == "damaged":
         table.core.store.put(path, bytes_there[:-3])
-    code = main(["wal", "ls", table.uri, SHARD])
+    code = cli("wal", "ls", table.uri, SHARD)
     before = objects(table)
     if code == Exit.OK:  # a commit store still had the few bytes of the missing entry
         assert ids_in(table) == [0, 1, 2, 3]
         return
     assert code == Exit.OPERATOR
-    cli("wal", "repair", table.uri, SHARD, code=Exit.UNFIT)
+    cli.text("wal", "repair", table.uri, SHARD, code=Exit.UNFIT)
     assert objects(table) == before
     done = cli.json("wal", "repair", table.uri, SHARD, "--confirm")
     (wound,) = done["wounds"]

@@ -135,6 +135,7 @@ def check_refused(appender: WalAppender, given: pa.RecordBatch, error: HoldfastE
     if isinstance(error, UnavailableError):
         return  # nothing was sent: the caller may append again
     assert isinstance(error, PoisonedError)
+    assert "full" in str(error.details["reason"]), "what to do is to make room"
     assert error.unacknowledged == (given,)
     with pytest.raises(PoisonedError) as caught:
         appender.append(rows(-1))

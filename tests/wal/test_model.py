@@ -182,8 +182,8 @@ MUTANTS: dict[str, tuple[dict[str, list[tuple[str, str]]], dict[str, object]]] =
         {
             "_manifests": [
                 (
-                    "decision = self._arbiter.decide(name, body, token)",
-                    "decision = self._store.put(name.path, body)",
+                    "decision = self._core.arbiter.decide(name, body, token)",
+                    "decision = self._core.store.put(name.path, body)",
                 )
             ]
         },
@@ -241,13 +241,17 @@ MUTANTS: dict[str, tuple[dict[str, list[tuple[str, str]]], dict[str, object]]] =
     "byte-identical claims": (
         {
             "_manifests": [
-                ("        token = self._ids.token()\n", "        token = 'hf-' + '0' * 32\n")
+                ("        token = self._core.ids.token()\n", "        token = 'hf-' + '0' * 32\n")
             ]
         },
         {"scripts": ("wa", "wa"), "faults": 1, "kinds": (Outcome.LOST_REQUEST, Outcome.DOUBLED)},
     ),
     "byte-identical fences": (
-        {APPENDER: [("        token = self._ids.token()\n", "        token = 'hf-' + '0' * 32\n")]},
+        {
+            APPENDER: [
+                ("        token = self._core.ids.token()\n", "        token = 'hf-' + '0' * 32\n")
+            ]
+        },
         {"scripts": ("wab", "wab")},
     ),
     "a higher epoch in the way is stepped over": (

@@ -90,7 +90,9 @@ class ConditionalPut(Handle):
                 raise _unknown(name, attempt.number, error) from error
             decision: Decision = Won() if token.encode() in found else Lost(found)
             return self._decided(name, decision, attempt.number, begun)
-        raise _unknown(name, attempt.number if attempt else 0, None)
+        raise _unknown(
+            name, attempt.number if attempt else 0, None, attempt.reason if attempt else None
+        )
 
     def require_verdict(self) -> None:
         """Return if the store may decide; finds out, if nobody did yet.
@@ -140,11 +142,14 @@ def _check_verdict(verdict: Verdict, store: ObjectStore) -> None:
         )
 
 
-def _unknown(name: Name, attempts: int, error: HoldfastError | None) -> CommitUnknownError:
+def _unknown(
+    name: Name, attempts: int, error: HoldfastError | None, why: str | None = None
+) -> CommitUnknownError:
     reason = error.kind.value if error else "no answer"
     emit(EventKind.UNKNOWN, name=name.path, attempts=attempts, reason=reason)
     return CommitUnknownError(
         "the store gave no answer that settles this decision: repeat it with the same token",
         name=name.path,
         attempts=attempts,
+        reason=why or (error and error.message),
     )

@@ -94,6 +94,7 @@ MOST_UNFINISHED = 8
 """How many names of a series may be decided and not at their names yet."""
 _PATIENCE = 20  # looks for a name that somebody else is about to copy
 _NAP_SECONDS = 0.005
+_MOST_HELPED = 16  # names that one process copies for others, after its own
 _LOOKS_AT_LINE = 50  # at those who wait for a turn, for each look for a name
 
 INLINE_BYTES = 64 * 1024
@@ -140,9 +141,10 @@ class RecordedDecisions(Handle):
         self._most_unfinished = most_unfinished
         self._patience = patience
         self._together = together or choose_together(store)
-        self._lock = threading.Lock()  # guards _finished and _decided
+        self._lock = threading.Lock()  # guards _finished, _decided and _told
         self._finished: dict[str, _Finished] = {}
         self._decided: dict[str, tuple[int, Record]] = {}  # the newest known of each series
+        self._told: dict[str, int] = {}  # how far each series is finished, by what others say
 
     @property
     def commit_store(self) -> CommitStore:
@@ -167,8 +169,17 @@ class RecordedDecisions(Handle):
     def take_turn(self, series: str) -> Turn:
         """Stand in line with others that lost a decision of this series; see `_turns`."""
         key = Key(self._key_series(f"{series}/turns"), 0)
-        looks = self._patience * _LOOKS_AT_LINE
-        return Turns(self._commit_store, key, self._clock, self._ids, looks).take()
+        turns = Turns(
+            self._commit_store,
+            key,
+            self._clock,
+            self._ids,
+            self._patience * _LOOKS_AT_LINE,
+            finished=lambda: self._finished_through(series),
+        )
+        turn = turns.take()
+        self._note_told(series, turns.finished)
+        return turn
 
     def peek_newest(self, series: str) -> bytes | None:
         """Return the bytes of the newest decision, as those of a `Lost`; None if not at hand.
@@ -193,13 +204,34 @@ class RecordedDecisions(Handle):
     def _keep_tail_short(self, name: Name) -> None:
         """Help instead of deciding where too many names would be decided and not finished."""
         least = name.number - self._most_unfinished
-        if least < 1 or self._seen_finished(name.series).number >= least:
+        if least < 1 or self._finished_through(name.series) >= least:
             return
-        series = self._series(name)
-        value = self._ask(name, lambda: self._commit_store.get(Key(series, least)))
-        if value is not None:  # else it was collected, so it was finished
-            record = decode_record(value)
-            self._finish(Name(record.path, name.series, least), record)
+        series, limit = self._series(name), self._most_unfinished
+        entries = self._ask(
+            name, lambda: self._commit_store.scan(series, after=least - 1, limit=limit)
+        )
+        if not entries or entries[0].number != least:
+            return  # it was collected, so it was finished
+        tail = [(entry.number, decode_record(entry.value)) for entry in entries]
+        if not self._await_tail(name.series, tail):
+            self._finish(Name(tail[0][1].path, name.series, least), tail[0][1])
+
+    def _await_tail(self, series: str, tail: Sequence[tuple[int, Record]]) -> bool:
+        """Give those who decided the tail the time to copy its first; for speed alone.
+
+        One in the middle is looked at, too: if it is there, the next deciders need not look.
+        """
+        seen = [tail[0], tail[len(tail) // 2]]
+        for number in range(self._patience):
+            first, middle = self._together([partial(self._glimpse, one.path) for _, one in seen])
+            for there, (reached, record) in ((middle, seen[1]), (first, seen[0])):
+                if isinstance(there, bytes):
+                    if record.matches(there):
+                        self._note_told(series, reached)
+                        return True
+                    return False
+            self._clock.sleep(_NAP_SECONDS * min(number + 1, 5))
+        return False
 
     def _decide(
         self,
@@ -357,7 +389,7 @@ class RecordedDecisions(Handle):
             staged = record.staged
             self._ask(name, lambda: self._store.put(staged, body))
         key, value = self._key(name), encode_record(record)
-        sent = False
+        sent, why = False, None
         for attempt in self._attempts.of(name.path, "record"):
             try:
                 there = self._commit_store.put_if_absent(key, value)
@@ -366,7 +398,7 @@ class RecordedDecisions(Handle):
                 if isinstance(error, BusyError) and not sent:
                     raise  # waited long enough already, and stored nothing
                 sent = True
-                attempt.reason = str(error)
+                attempt.reason = why = str(error)
             except CollectedError:
                 return self._collected(name, record, sent=sent)
             except HoldfastError as error:
@@ -376,7 +408,7 @@ class RecordedDecisions(Handle):
             seen = self._read_back(name)
             if seen is not None:
                 return seen
-        raise _unknown(name, decided=False)
+        raise _unknown(name, decided=False, why=why)
 
     def _read_back(self, name: Name) -> Record | None:
         """Return the record after a silent try; None if there is none, or no answer."""
@@ -407,24 +439,32 @@ class RecordedDecisions(Handle):
         ours = make_record(name.path, found, record.token, after=None, inline=True)
         return ours.finished()
 
-    def _await_previous(self, name: Name, before: Record) -> None:
+    def _await_previous(self, name: Name, before: Record) -> bytes | None:
         """Give whoever decided the name before the time to copy it; for speed alone.
 
         Whatever comes of it: `_finish` copies what is missing, in order.
+
+        Returns:
+            What is at our own name, if somebody put it there: then all before it are there, too.
         """
         for number in range(self._patience):
             if self._seen_finished(name.series).number >= name.number - 1:
-                return
+                break
+            begun = self._clock.elapsed()
             there, found = self._together(
                 [lambda: self._glimpse(name.path), lambda: self._glimpse(before.path)]
             )
-            if there is not None:
-                return  # somebody copied ours, so all before it are there
+            if isinstance(there, bytes):
+                return there
             if isinstance(found, bytes):
                 if before.matches(found):
                     self._note_finished(name.series, _Finished(name.number - 1, before.token))
-                return
-            self._clock.sleep(_NAP_SECONDS * min(number + 1, 5))
+                break
+            trip = self._clock.elapsed() - begun
+            ahead = name.number - 2 - number - self._finished_through(name.series)
+            nap = min(max(ahead, 0), self._most_unfinished) * trip / 2
+            self._clock.sleep(max(nap, _NAP_SECONDS * min(number + 1, 3)))
+        return None
 
     def _glimpse(self, path: str) -> bytes | None:
         """Return what is at a path, as far as anybody answers."""
@@ -437,32 +477,46 @@ class RecordedDecisions(Handle):
     def _complete(
         self, name: Name, record: Record, ours: bytes | None, before: Record | None
     ) -> Sequence[tuple[int, Record]]:
-        """Return what was decided beyond this name meanwhile."""
-        if before is not None:
-            self._await_previous(name, before)
+        """Return what was decided beyond this name meanwhile, and is ours to copy."""
+        found = None if before is None else self._await_previous(name, before)
         try:
-            (found,) = self._look([name])
+            if found is None:
+                (found,) = self._look([name])
             self._finish(name, record, ours, found)
-            return self._confirm(name, record)
+            behind = self._confirm(name, record)
         except _NO_ANSWER as error:
             raise _unknown(name, decided=True) from error
+        return behind if found is None else ()  # else whoever copied ours goes on with them
 
     def _look(self, names: Sequence[Name]) -> list[bytes | None]:
         """Look at names that are about to be copied to, and at the pin (step 4)."""
-        calls: list[Callable[[], object]] = [partial(self._object, name.path) for name in names]
-        *found, _ = self._together([*calls, lambda: self._refuse_replaced(names[0])])
+        *found, _ = self._together(self._looks(names))
         return [one if isinstance(one, bytes) else None for one in found]
 
-    def _help(self, series: str, behind: Sequence[tuple[int, Record]]) -> None:
-        """Copy what was decided meanwhile; whoever decided it waits for that.
+    def _looks(self, names: Sequence[Name]) -> list[Callable[[], object]]:
+        calls: list[Callable[[], object]] = [partial(self._object, name.path) for name in names]
+        return [*calls, partial(self._refuse_replaced, names[0])] if names else []
 
-        What goes wrong with it is theirs to find: our own name is finished and confirmed.
+    def _help(self, series: str, behind: Sequence[tuple[int, Record]]) -> None:
+        """Copy what was decided meanwhile, as long as more comes; whoever decided it waits for it.
+
+        While one is copied, the name of the next one is looked at: so a chain is copied in one
+        round trip each, and nobody waits for somebody else to notice. What goes wrong with it
+        is theirs to find: our own name is finished and confirmed.
         """
-        names = [Name(record.path, series, number) for number, record in behind]
+        waiting = [(Name(record.path, series, number), record) for number, record in behind]
         with suppress(HoldfastError):
-            found = self._look(names) if names else []
-            for name, (_, record), there in zip(names, behind, found, strict=True):
-                self._finish(name, record, record.body, there)
+            looked = self._look([waiting[0][0]])[0] if waiting else None
+            for _ in range(_MOST_HELPED):
+                if not waiting or looked is not None:
+                    return  # nothing is left, or somebody else copies them
+                (name, record), *waiting = waiting
+                if not waiting:
+                    beyond = self._records_beyond(name)
+                    waiting = [(Name(one.path, series, number), one) for number, one in beyond]
+                copy = partial(self._finish, name, record, record.body, looked)
+                _, *answers = self._together([copy, *self._looks([one for one, _ in waiting[:1]])])
+                looked = answers[0] if answers and isinstance(answers[0], bytes) else None
 
     # Steps 4 and 5.
     def _finish(
@@ -560,17 +614,18 @@ class RecordedDecisions(Handle):
                 return there
         if record.state is RecordState.FINAL:
             raise CorruptError("decided bytes are gone from the store", name=name.path)
+        why = None
         for attempt in self._attempts.of(name.path, "copy"):
             try:
                 found = self._copy_once(name, record, ours)
             except UnavailableError as error:
-                attempt.reason = str(error)
+                attempt.reason = why = str(error)
                 continue
             if found is not None:
                 if ours is None:
                     emit(EventKind.FINISHED, name=name.path)
                 return found
-        raise _unknown(name, decided=True)
+        raise _unknown(name, decided=True, why=why)
 
     def _copy_once(self, name: Name, record: Record, ours: bytes | None) -> bytes | None:
         """Copy, and return the bytes at the name; None when the store refused for no reason."""
@@ -628,6 +683,16 @@ class RecordedDecisions(Handle):
         if there.state is RecordState.FINAL:
             self._remove_staged(record)
         return behind
+
+    def _records_beyond(self, name: Name) -> Sequence[tuple[int, Record]]:
+        """Return what was decided beyond a name."""
+        entries = self._ask(
+            name,
+            lambda: self._commit_store.scan(
+                self._series(name), after=name.number, limit=self._most_unfinished
+            ),
+        )
+        return [(entry.number, decode_record(entry.value)) for entry in entries]
 
     def _records_around(
         self, name: Name
@@ -792,6 +857,15 @@ class RecordedDecisions(Handle):
             if name.number >= self._decided.get(name.series, (-1, record))[0]:
                 self._decided[name.series] = (name.number, record)
 
+    def _note_told(self, series: str, number: int) -> None:
+        with self._lock:
+            self._told[series] = max(number, self._told.get(series, -1))
+
+    def _finished_through(self, series: str) -> int:
+        """Return how far a series is finished, by what we saw or were told."""
+        with self._lock:
+            return max(self._told.get(series, -1), self._finished.get(series, _NOTHING).number)
+
     def _note_finished(self, series: str, seen: _Finished) -> None:
         with self._lock:
             if seen.number >= self._finished.get(series, _NOTHING).number:
@@ -829,9 +903,12 @@ def _marks(body: bytes) -> set[bytes]:
     return set(TOKEN_PATTERN.findall(body))
 
 
-def _unknown(name: Name, *, decided: bool) -> CommitUnknownError:
+def _unknown(name: Name, *, decided: bool, why: str | None = None) -> CommitUnknownError:
     reason = "decided, but not yet copied to its name" if decided else "no answer"
     emit(EventKind.UNKNOWN, name=name.path, attempts=0, reason=reason)
     return CommitUnknownError(
-        f"{reason}: repeat the decision with the same token", name=name.path, decided=decided
+        f"{reason}: repeat the decision with the same token",
+        name=name.path,
+        decided=decided,
+        reason=why,
     )

@@ -4,7 +4,8 @@ For speed and fairness alone. What is right is decided by `decide`, turn or not:
 held by two, or by nobody, and every call here may fail without harm.
 
 The line is one record in the commit store: the tokens of those who stand in it, the first of them
-has the turn. It is changed by compare-and-set only.
+has the turn. It is changed by compare-and-set only. In front of them is how far the names were
+finished when somebody last left: so not everybody who decides has to look.
 
 | step                                          | left behind by a crash                      |
 |-----------------------------------------------|---------------------------------------------|
@@ -22,7 +23,7 @@ them. Who was dropped though it lives goes on without a turn.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from holdfast._clock import Clock
@@ -43,8 +44,18 @@ class Turns:
     """The line in front of one series of names; nobody looks at it more than `looks` times."""
 
     def __init__(
-        self, commit_store: CommitStore, key: Key, clock: Clock, ids: Ids, looks: int = 1000
+        self,
+        commit_store: CommitStore,
+        key: Key,
+        clock: Clock,
+        ids: Ids,
+        looks: int = 1000,
+        *,
+        finished: Callable[[], int] = lambda: -1,
     ) -> None:
+        self.finished = -1  # how far the names are finished, by what the line says
+        self._told = finished
+        self._value: bytes | None = None  # the line as it was last seen
         self._commit_store = commit_store
         self._key = key
         self._clock = clock
@@ -68,8 +79,7 @@ class Turns:
         begun = seen_since = self._clock.elapsed()
         first = None
         for _ in range(self._looks):
-            value = self._commit_store.get(self._key)
-            line = _line_of(value)
+            line = self._look()
             if token not in line or line[0] == token:
                 return
             now = self._clock.elapsed()
@@ -78,30 +88,37 @@ class Turns:
             if line[0] != first:
                 first, seen_since = line[0], now
             elif now - seen_since >= TAKEN_OVER_SECONDS:
-                self._replace(value, line[1:])
+                self._replace(line[1:])
                 continue
             nap = min(_NAP_SECONDS * line.index(token), _LONGEST_NAP_SECONDS)
             self._clock.sleep(nap * (0.75 + self._ids.jitter() / 2))
 
     def _change(self, token: str, *, joins: bool) -> bool:
         """Add a token at the end of the line, or take it out; tell whether that was done."""
-        for _ in range(_TRIES):
-            value = self._commit_store.get(self._key)
-            line = _line_of(value)
+        for number in range(_TRIES):
+            # Who leaves saw the line a moment ago: nobody came since, or the store refuses.
+            line = self._look() if joins or number else _line_of(self._value)
             if (token in line) is joins:
                 return True
             if joins and len(line) >= _MOST_IN_LINE:
                 return False
-            new = [*line, token] if joins else [one for one in line if one != token]
-            if self._replace(value, new):
+            if self._replace([*line, token] if joins else [one for one in line if one != token]):
                 return True
         return False
 
-    def _replace(self, value: bytes | None, line: Sequence[str]) -> bool:
-        new = json.dumps(line, separators=(",", ":")).encode()
-        if value is None:
+    def _look(self) -> list[str]:
+        """Return the line, and keep what it says."""
+        self._value = self._commit_store.get(self._key)
+        self.finished = max(self.finished, _finished_of(self._value))
+        return _line_of(self._value)
+
+    def _replace(self, line: Sequence[str]) -> bool:
+        finished = max(self.finished, self._told())
+        content = line if finished < 0 else [finished, *line]
+        new = json.dumps(content, separators=(",", ":")).encode()
+        if self._value is None:
             return self._commit_store.put_if_absent(self._key, new) is None
-        return self._commit_store.compare_and_set(self._key, value, new)
+        return self._commit_store.compare_and_set(self._key, self._value, new)
 
 
 class Turn:
@@ -119,10 +136,19 @@ class Turn:
 
 
 def _line_of(value: bytes | None) -> list[str]:
+    return [token for token in _content_of(value) if isinstance(token, str)]
+
+
+def _finished_of(value: bytes | None) -> int:
+    content = _content_of(value)
+    return content[0] if content and isinstance(content[0], int) else -1
+
+
+def _content_of(value: bytes | None) -> list[object]:
     if value is None:
         return []
     try:
-        line = json.loads(value)
+        content = json.loads(value)
     except ValueError:
         return []
-    return [str(token) for token in line] if isinstance(line, list) else []
+    return content if isinstance(content, list) else []

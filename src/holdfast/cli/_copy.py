@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from contextlib import closing
 
+import click
+
 from holdfast import adopt_table, open_table
 from holdfast.arbiter import pinned_address, read_pin
-from holdfast.cli._arguments import add_json, add_table, storage_options
+from holdfast.cli._declare import Target, storage_options
 from holdfast.cli._output import Exit, print_result
 from holdfast.errors import NotFoundError
 from holdfast.formats import ArbiterKind, Pin
@@ -16,47 +17,22 @@ from holdfast.storage import open_store
 from holdfast.upkeep import FindingKind, copy_files, doctor, plan_copy
 
 
-def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command."""
-    parser = verbs.add_parser(
-        "copy",
-        help="copy a table to another bucket, endpoint or store, tie it there, and check it",
-        description="Copy a table's files to another place, tie the copy to its own way of "
-        "deciding, and check that nothing is missing. The original stays as it is. Stop writers "
-        "first; a table that was written meanwhile is noticed. Cut off, give the command again.",
-        allow_abbrev=False,
-    )
-    add_table(parser)
-    parser.add_argument("--to", required=True, metavar="URI", help="where the copy goes")
-    parser.add_argument(
-        "--to-option",
-        metavar="KEY=VALUE",
-        action="append",
-        default=None,
-        help="a storage option of the copy's place; without any, those of -o",
-    )
-    decider = parser.add_mutually_exclusive_group()
-    decider.add_argument(
-        "--commit-store",
-        metavar="URL",
-        help="what decides for the copy, or env:NAME; by default the store of the original",
-    )
-    decider.add_argument(
-        "--conditional-put",
-        action="store_true",
-        help="let the copy's object store decide, whatever decides for the original",
-    )
-    parser.add_argument("--confirm", action="store_true", help="do it; without, only say what")
-    add_json(parser)
-    parser.set_defaults(run=run)
-
-
-def run(arguments: argparse.Namespace) -> Exit:
+def run(
+    target: Target,
+    to: str,
+    to_option: tuple[str, ...],
+    decider: str | None,
+    *,
+    conditional_put: bool,
+    confirm: bool,
+) -> Exit:
     """Say what would be copied, or copy, tie and check."""
-    options = storage_options(arguments.option)
-    given = arguments.to_option
-    target_options = options if given is None else storage_options(given)
-    source, target = open_store(arguments.uri, options), open_store(arguments.to, target_options)
+    if conditional_put and decider is not None:
+        raise click.UsageError(
+            "--conditional-put cannot be given with --commit-store", click.get_current_context()
+        )
+    copy_options = storage_options(to_option) if to_option else target.options
+    source, goal = open_store(target.uri, target.options), open_store(to, copy_options)
     pin = read_pin(source)
     if pin is None:
         raise NotFoundError(
@@ -64,36 +40,36 @@ def run(arguments: argparse.Namespace) -> Exit:
             "adopt the copy",
             location=source.location,
         )
-    decider = None if arguments.conditional_put else _decider(arguments.commit_store, pin)
-    with closing(open_table(arguments.uri, storage_options=options)) as table:
+    url = None if conditional_put else _decider(decider, pin)
+    with closing(open_table(target.uri, storage_options=target.options)) as table:
         version = table.dataset().version  # finishes what somebody decided and left
-    plan = plan_copy(source, target)
+    plan = plan_copy(source, goal)
     shown: dict[str, object] = {
-        "done": bool(arguments.confirm),
+        "done": confirm,
         "from": source.location,
-        "to": target.location,
+        "to": goal.location,
         "version": version,
         "files": plan.total_files,
         "bytes": plan.total_bytes,
         "copied": len(plan.files),
     }
-    if not arguments.confirm:
+    if not confirm:
         text = (
             f"plan: copy {len(plan.files)} of {plan.total_files} files ({plan.total_bytes:,} bytes "
-            f"in all) to {target.location}; add --confirm to do it"
+            f"in all) to {goal.location}; add --confirm to do it"
         )
-        print_result(shown, text, as_json=arguments.json)
+        print_result(shown, text)
         return Exit.OK
-    copy_files(source, target, plan)
-    adopted = adopt_table(arguments.to, commit_store=decider, storage_options=target_options)
+    copy_files(source, goal, plan)
+    adopted = adopt_table(to, commit_store=url, storage_options=copy_options)
     with closing(adopted) as copy:
         shown["table_id"] = None if copy.pin is None else copy.pin.table_id
         shown["version"] = copy.dataset().version
-    missing = _missing_files(arguments.to, target_options)
+    missing = _missing_files(to, copy_options)
     shown["missing"] = missing
-    lines = [f"copied version {shown['version']}: {plan.total_files} files at {target.location}"]
+    lines = [f"copied version {shown['version']}: {plan.total_files} files at {goal.location}"]
     lines += [f"not here: {path}" for path in missing] or ["checked: every file is there"]
-    print_result(shown, "\n".join(lines), as_json=arguments.json)
+    print_result(shown, "\n".join(lines))
     return Exit.UNFIT if missing else Exit.OK
 
 

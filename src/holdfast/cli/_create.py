@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import re
+from collections.abc import Sequence
 from contextlib import closing
 
 import pyarrow as pa
 
-from holdfast.cli._arguments import add_json, add_table, storage_options
+from holdfast.cli._declare import Target
 from holdfast.cli._output import Exit, print_result
 from holdfast.cli._roots import find_tables
-from holdfast.cli._table import add_commit_store
+from holdfast.cli._terminal import table_text
 from holdfast.errors import InvalidInputError
 from holdfast.lifecycle import create_table
 
@@ -31,61 +31,35 @@ _SIMPLE: dict[str, pa.DataType] = {
 _VECTOR = re.compile(r"vector\[([1-9][0-9]{0,5})\]")
 
 
-def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the commands."""
-    making = verbs.add_parser(
-        "create",
-        help="create an empty table",
-        description="Create an empty table and tie it to its way of deciding, for good.",
-        allow_abbrev=False,
-    )
-    add_table(making)
-    making.add_argument(
-        "columns",
-        metavar="COLUMN:TYPE",
-        nargs="+",
-        help=f"a column; {', '.join(_SIMPLE)}, vector[N]; with ! behind the type it is never null",
-    )
-    making.add_argument("--key", metavar="COLUMN[,COLUMN]", help="the columns that identify a row")
-    making.add_argument("--txn", metavar="ID", help="makes a repeat harmless")
-    add_commit_store(making)
-    add_json(making)
-    making.set_defaults(run=create)
-    listing = verbs.add_parser("tables", help="list the tables below a root", allow_abbrev=False)
-    add_table(listing)
-    add_json(listing)
-    listing.set_defaults(run=tables)
-
-
-def create(arguments: argparse.Namespace) -> Exit:
+def create(target: Target, columns: tuple[str, ...], key: str | None, txn: str | None) -> Exit:
     """Create a table."""
-    key = [] if arguments.key is None else [name.strip() for name in arguments.key.split(",")]
-    schema = parse_schema(arguments.columns, key)
+    names = [] if key is None else [name.strip() for name in key.split(",")]
+    schema = parse_schema(columns, names)
     made = create_table(
-        arguments.uri,
+        target.uri,
         schema,
-        primary_key=key,
-        commit_store=arguments.commit_store,
-        storage_options=storage_options(arguments.option),
-        txn=arguments.txn,
+        primary_key=names,
+        commit_store=target.commit_store,
+        storage_options=target.options,
+        txn=txn,
     )
     with closing(made) as table:
         pin = table.pin
         shown = {
-            "uri": arguments.uri,
+            "uri": target.uri,
             "columns": {field.name: str(field.type) for field in schema},
-            "key": key,
+            "key": names,
             "arbiter": None if pin is None else pin.arbiter.value,
             "commit_store": None if pin is None else pin.store_url,
             "table_id": None if pin is None else pin.table_id,
         }
     decider = shown["commit_store"] or "the store's own put-if-absent"
-    text = f"created {arguments.uri}: {len(schema)} columns, decided by {decider}"
-    print_result(shown, text, as_json=arguments.json)
+    text = f"created {target.uri}: {len(schema)} columns, decided by {decider}"
+    print_result(shown, text)
     return Exit.OK
 
 
-def parse_schema(columns: list[str], key: list[str]) -> pa.Schema:
+def parse_schema(columns: Sequence[str], key: list[str]) -> pa.Schema:
     """Return the schema behind `NAME:TYPE` words; columns of the key are never null.
 
     Raises:
@@ -113,10 +87,9 @@ def _type(kind: str) -> pa.DataType:
     return _SIMPLE[kind]
 
 
-def tables(arguments: argparse.Namespace) -> Exit:
+def tables(target: Target) -> Exit:
     """List the tables below a root."""
-    found = find_tables(arguments.uri, storage_options(arguments.option))
-    shown = {"root": arguments.uri, "tables": [{"name": n, "uri": uri} for n, uri in found]}
-    text = "\n".join(f"{name}  {uri}" for name, uri in found) or "no tables"
-    print_result(shown, text, as_json=arguments.json)
+    rows = find_tables(target)
+    shown = {"root": target.uri, "tables": [{"name": name, "uri": uri} for name, uri in rows]}
+    print_result(shown, table_text(("name", "uri"), rows) if rows else "no tables")
     return Exit.OK

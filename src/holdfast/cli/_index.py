@@ -2,128 +2,69 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import holdfast
-from holdfast.cli._arguments import add_json, add_table, storage_options
-from holdfast.cli._output import Exit, print_result
-from holdfast.cli._table import add_commit_store
+from holdfast.cli._declare import Target
+from holdfast.cli._output import SESSION, Exit, print_result
+from holdfast.cli._terminal import Bar, table_text
 from holdfast.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
-    from holdfast.index import Progress, Watch
+    from holdfast.index import Progress
 
 _SHOWN_CHARS = 60
 
 
-def add(nouns: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the commands."""
-    text = "build, list and search full-text indexes"
-    noun = nouns.add_parser("index", help=text, description=text, allow_abbrev=False)
-    verbs = noun.add_subparsers(title="commands", metavar="COMMAND", required=True)
-
-    parser = _command(verbs, "create", create, "index a text column")
-    parser.add_argument("column", metavar="COLUMN", help="a column of text")
-    parser.add_argument("--name", metavar="NAME", help="COLUMN_idx by default")
-    parser.add_argument("--replace", action="store_true", help="replace one built otherwise")
-    parser.add_argument(
-        "-p",
-        "--parameter",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="how text becomes words, by Lance's name: with_position=true; repeat for more",
-    )
-    _add_build(parser)
-
-    parser = _command(verbs, "refresh", refresh, "index what was added since")
-    parser.add_argument("name", metavar="NAME", help="the index")
-    _add_build(parser)
-
-    parser = _command(verbs, "finalize", finalize, "bring a build to its end")
-    parser.add_argument("build", metavar="BUILD", help="the build's id, from `index ls`")
-    _add_progress(parser)
-
-    _command(verbs, "ls", ls, "list indexes and open builds")
-    parser = _command(verbs, "show", show, "show one index")
-    parser.add_argument("name", metavar="NAME", help="the index")
-
-    parser = _command(verbs, "search", search, "search a text column")
-    parser.add_argument("column", metavar="COLUMN", help="where to look")
-    parser.add_argument("query", metavar="QUERY", help='words with AND, OR, NOT, "phrases"')
-    parser.add_argument("-n", "--limit", metavar="N", type=int, default=10, help="how many rows")
-    parser.add_argument("--columns", metavar="A,B", help="which columns; all by default")
-    parser.add_argument("--filter", metavar="SQL", help="a condition that rows must meet, too")
-
-
-def _command(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
-    verb: str,
-    run: Callable[[argparse.Namespace], Exit],
-    text: str,
-) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(verb, help=text, description=text, allow_abbrev=False)
-    add_table(parser)
-    add_json(parser)
-    add_commit_store(parser)
-    parser.set_defaults(run=run)
-    return parser
-
-
-def _add_build(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tasks", metavar="N", type=int, help="build in N steps, resumable")
-    parser.add_argument("--memory-mb", metavar="MIB", type=int, help="what a step may build with")
-    _add_progress(parser)
-
-
-def _add_progress(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
-
-
-def create(arguments: argparse.Namespace) -> Exit:
+def create(
+    target: Target,
+    *,
+    column: str,
+    name: str | None,
+    parameter: tuple[str, ...],
+    tasks: int | None,
+    memory_mb: int | None,
+    replace: bool,
+) -> Exit:
     """Index a column."""
-    with _opened(arguments) as table, _progress(arguments) as watch:
+    with _opened(target) as table, Building() as progress:
         done = table.create_index(
-            arguments.column,
+            column,
             "fts",
-            name=arguments.name,
-            replace=arguments.replace,
-            tasks=arguments.tasks,
-            memory_mb=arguments.memory_mb,
-            progress=watch,
-            **_parameters(arguments.parameter),
+            name=name,
+            replace=replace,
+            tasks=tasks,
+            memory_mb=memory_mb,
+            progress=progress,
+            **_parameters(parameter),
         )
-    return _print_built(arguments, done)
+    return _print_built(done)
 
 
-def refresh(arguments: argparse.Namespace) -> Exit:
+def refresh(target: Target, name: str, tasks: int | None, memory_mb: int | None) -> Exit:
     """Index what was added since."""
-    with _opened(arguments) as table, _progress(arguments) as watch:
+    with _opened(target) as table, Building() as progress:
         done = table.refresh_index(
-            arguments.name,
-            tasks=1 if arguments.tasks is None else arguments.tasks,
-            memory_mb=arguments.memory_mb,
-            progress=watch,
+            name, tasks=1 if tasks is None else tasks, memory_mb=memory_mb, progress=progress
         )
-    return _print_built(arguments, done)
+    return _print_built(done)
 
 
-def finalize(arguments: argparse.Namespace) -> Exit:
+def finalize(target: Target, build: str) -> Exit:
     """Bring a build to its end."""
-    with _opened(arguments) as table, _progress(arguments) as watch:
-        done = table.finalize_index(arguments.build, progress=watch)
-    return _print_built(arguments, done)
+    with _opened(target) as table, Building() as progress:
+        done = table.finalize_index(build, progress=progress)
+    return _print_built(done)
 
 
-def ls(arguments: argparse.Namespace) -> Exit:
+def ls(target: Target) -> Exit:
     """List indexes and open builds."""
-    with _opened(arguments) as table:
+    with _opened(target) as table:
         indexes = [asdict(info) for info in table.indexes()]
         builds = [asdict(info) for info in table.index_builds()]
     lines = [
@@ -137,75 +78,66 @@ def ls(arguments: argparse.Namespace) -> Exit:
         for one in builds
     ]
     text = "\n".join(lines) or "no indexes, and no open builds"
-    print_result({"indexes": indexes, "builds": builds}, text, as_json=arguments.json)
+    print_result({"indexes": indexes, "builds": builds}, text)
     return Exit.OK
 
 
-def show(arguments: argparse.Namespace) -> Exit:
+def show(target: Target, name: str) -> Exit:
     """Show one index."""
-    with _opened(arguments) as table:
-        found = next((one for one in table.indexes() if one.name == arguments.name), None)
-    if found is None:
-        raise NotFoundError("there is no index of this name", index=arguments.name)
-    shown = asdict(found)
-    lines = [found.name, *(f"  {key:<11} {_text(shown[key])}" for key in shown if key != "name")]
-    print_result(shown, "\n".join(lines), as_json=arguments.json)
+    with _opened(target) as table:
+        index = next((one for one in table.indexes() if one.name == name), None)
+    if index is None:
+        raise NotFoundError("there is no index of this name", index=name)
+    shown = asdict(index)
+    lines = [index.name, *(f"  {key:<11} {_text(shown[key])}" for key in shown if key != "name")]
+    print_result(shown, "\n".join(lines))
     return Exit.OK
 
 
-def search(arguments: argparse.Namespace) -> Exit:
+def search(
+    target: Target,
+    *,
+    column: str,
+    query: str,
+    limit: int,
+    columns: str | None,
+    condition: str | None,
+) -> Exit:
     """Search a column."""
-    columns = None if arguments.columns is None else arguments.columns.split(",")
-    with _opened(arguments) as table:
-        found = table.search(
-            arguments.column,
-            arguments.query,
-            arguments.limit,
-            columns=columns,
-            filter=arguments.filter,
-        )
-    rows: list[dict[str, Any]] = found.to_pylist()  # Any: whatever the columns hold
-    lines = [
-        f"{row['_score']:8.3f}  "
-        + "  ".join(_short(value) for key, value in row.items() if key != "_score")
-        for row in rows
-    ]
-    plain = json.loads(json.dumps(rows, default=str))
-    print_result({"rows": plain}, "\n".join(lines) or "nothing found", as_json=arguments.json)
+    wanted = None if columns is None else columns.split(",")
+    with _opened(target) as table:
+        answer = table.search(column, query, limit, columns=wanted, filter=condition)
+    rows: list[dict[str, Any]] = answer.to_pylist()  # Any: whatever the columns hold
+    names = [name for name in answer.column_names if name != "_score"]
+    cells = [[f"{row['_score']:.3f}", *(_short(row[name]) for name in names)] for row in rows]
+    text = table_text(["score", *names], cells) if rows else "nothing found"
+    print_result({"rows": json.loads(json.dumps(rows, default=str))}, text)
     return Exit.OK
 
 
 @contextmanager
-def _opened(arguments: argparse.Namespace) -> Iterator[holdfast.Table]:
-    options = storage_options(arguments.option)
-    opened = holdfast.open_table(arguments.uri, options, commit_store=arguments.commit_store)
+def _opened(target: Target) -> Iterator[holdfast.Table]:
+    opened = holdfast.open_table(target.uri, target.options, commit_store=target.commit_store)
     with closing(opened) as table:
         yield table
 
 
-@contextmanager
-def _progress(arguments: argparse.Namespace) -> Iterator[Watch | None]:
-    """Show stages on stderr as they get on: one line in a terminal, a line each elsewhere."""
-    if arguments.quiet:
-        yield None
-        return
-    live = sys.stderr.isatty()
+class Building(Bar):
+    """Stages on stderr as they get on: a bar at a terminal, a line each elsewhere."""
 
-    def show_progress(progress: Progress) -> None:
-        text = f"{progress.stage.value:<7} {progress.done}/{progress.total}"
-        if live:
-            print(f"\r{text:<30}", end="", file=sys.stderr, flush=True)
-        elif progress.done == progress.total:
+    def __init__(self) -> None:
+        super().__init__(quiet=SESSION.quiet)
+
+    def __call__(self, progress: Progress) -> None:
+        """Say how far a stage is."""
+        if self.is_shown:
+            self.show(progress.stage.value, progress.done, progress.total)
+        elif progress.done == progress.total and not SESSION.quiet:
+            text = f"{progress.stage.value:<7} {progress.done}/{progress.total}"
             print(text, file=sys.stderr, flush=True)
 
-    try:
-        yield show_progress
-    finally:
-        if live:
-            print(file=sys.stderr)
 
-
-def _parameters(pairs: list[str]) -> dict[str, Any]:  # Any: JSON
+def _parameters(pairs: Sequence[str]) -> dict[str, Any]:  # Any: JSON
     """Return `KEY=VALUE` arguments; a value is JSON if it reads as such, else a text."""
     found: dict[str, Any] = {}
     for pair in pairs:
@@ -219,7 +151,7 @@ def _parameters(pairs: list[str]) -> dict[str, Any]:  # Any: JSON
     return found
 
 
-def _print_built(arguments: argparse.Namespace, done: Any) -> Exit:  # noqa: ANN401 - IndexResult
+def _print_built(done: Any) -> Exit:  # noqa: ANN401 - IndexResult
     shown = {**asdict(done), "txn": None if done.txn is None else str(done.txn)}
     if done.applied:
         text = (
@@ -230,12 +162,13 @@ def _print_built(arguments: argparse.Namespace, done: Any) -> Exit:  # noqa: ANN
         text = f"{done.name}: complete already, version {done.version}"
     if done.uncovered:
         text += f"\n{done.uncovered} fragments are not covered: `holdfast index refresh`"
-    print_result(shown, text, as_json=arguments.json)
+    print_result(shown, text)
     return Exit.OK
 
 
 def _short(value: object) -> str:
     text = " ".join(str(value).split())
+    text = "".join(letter if letter.isprintable() else "?" for letter in text)
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
 
 

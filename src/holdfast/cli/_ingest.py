@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import pyarrow as pa
-from pyarrow import csv, ipc, json, parquet
 
 import holdfast
-from holdfast.cli._arguments import add_json, add_table, storage_options
-from holdfast.cli._output import Exit, is_quiet, print_result
-from holdfast.cli._sources import Counted
-from holdfast.cli._table import add_commit_store
-from holdfast.errors import FencedError, InvalidInputError, NotFoundError
-from holdfast.formats import check_values
+from holdfast.cli._declare import Target
+from holdfast.cli._output import SESSION, Exit, print_result, tell
+from holdfast.cli._sources import Source, read_batches
+from holdfast.cli._terminal import Bar
+from holdfast.errors import FencedError, HoldfastError, InvalidInputError, NotFoundError
 from holdfast.shard import Shard, ShardWriter, ShardWriterConfig, read_newest_base
 from holdfast.txn import AppTxn, parse_txn
 
@@ -38,136 +34,95 @@ _FORMATS = {
 }
 _BATCH_ROWS = 5_000
 _STEP_ROWS = 50_000
-_BAR_WIDTH = 30
-_BROKEN = (pa.ArrowException, OSError, ValueError)
 
 
-def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command."""
-    text = "write rows from files into a table's shards"
-    parser = verbs.add_parser("ingest", help=text, description=text, allow_abbrev=False)
-    add_table(parser)
-    parser.add_argument(
-        "files", metavar="FILE", nargs="+", help="Arrow, Parquet, CSV or JSON lines; - is stdin"
-    )
-    parser.add_argument(
-        "--format",
-        choices=sorted(set(_FORMATS.values())),
-        help="what the files are; told by their names unless given, and needed for -",
-    )
-    parser.add_argument(
-        "--shard",
-        metavar="SHARD",
-        help="unsharded, bucket-N or a shard id; as the table divides its rows by default",
-    )
-    parser.add_argument(
-        "--batch-rows",
-        metavar="N",
-        type=int,
-        help=f"rows in one put, {_BATCH_ROWS} by default",
-    )
-    parser.add_argument(
-        "--txn",
-        metavar="ID",
-        help="a name for these very rows: run again under it, what is in the log is not written "
-        "a second time",
-    )
-    parser.add_argument(
-        "--null",
-        metavar="WORD",
-        action="append",
-        default=[],
-        help="in CSV, a word without quotes that is null, such as NA; repeat for more. An empty "
-        "field without quotes is null always",
-    )
-    parser.add_argument(
-        "--no-flush", action="store_true", help="leave the rows in the log; flush nothing"
-    )
-    add_commit_store(parser)
-    add_json(parser)
-    parser.set_defaults(run=run)
-
-
-def run(arguments: argparse.Namespace) -> Exit:
+def run(
+    target: Target,
+    files: tuple[str, ...],
+    *,
+    kind: str | None,
+    shard: str | None,
+    batch_rows: int | None,
+    txn: str | None,
+    null: tuple[str, ...],
+    no_flush: bool,
+) -> Exit:
     """Write every row of every file."""
-    rows = _batch_rows(arguments)
-    sources = [(name, _format_of(name, arguments.format)) for name in arguments.files]
-    options = storage_options(arguments.option)
-    opened = holdfast.open_table(arguments.uri, options, commit_store=arguments.commit_store)
-    progress = Progress(_total_bytes(arguments.files))
+    rows = _batch_rows(batch_rows, txn)
+    kinds = {name: _format_of(name, kind) for name in files}
+    opened = holdfast.open_table(target.uri, target.options, commit_store=target.commit_store)
     numbers = itertools.count()
-    with closing(opened) as table, _writers(table, arguments) as writers:
+    progress = Progress(_total_bytes(files))
+    with (
+        closing(opened) as table,
+        Writers(table, shard, flush=not no_flush) as writers,
+        progress,
+    ):
         try:
-            for name, kind in sources:
-                source = Source(name, kind, progress.read, nulls=tuple(arguments.null))
-                for batch in _batches(source, table.schema, rows):
-                    writers.put(batch, _txn(arguments.txn, next(numbers)))
+            for name in files:
+                source = Source(name, kinds[name], progress.read, nulls=null)
+                for batch in read_batches(source, table.schema, rows):
+                    writers.put(batch, _txn(txn, next(numbers)))
                     progress.add(int(batch.num_rows))
         except KeyboardInterrupt:
-            progress.end()
-            _tell_interrupted(arguments, progress.rows)
+            progress.close()
+            _tell_interrupted(txn, progress.rows)
             raise
-        except FencedError as error:
-            progress.end()
-            raise _owned_by_another(error, progress.rows) from error
-    progress.end()
+        except HoldfastError as error:
+            raise _with_durable(error, progress.rows) from error
     shards = [
         {"shard": one.shard_id, "rows": one.stats().rows, "flushes": one.stats().flushes}
         for one in writers.opened.values()
     ]
     written = progress.rows - writers.repeated
-    shown = {"uri": arguments.uri, "rows": written, "shards": shards}
-    if arguments.txn is not None:
-        shown |= {"txn": arguments.txn, "repeated": writers.repeated}
+    shown = {"uri": target.uri, "rows": written, "shards": shards}
+    if txn is not None:
+        shown |= {"txn": txn, "repeated": writers.repeated}
     where = f"{len(shards)} shard" + ("" if len(shards) == 1 else "s")
     text = f"wrote {written} rows into {where}"
     if writers.repeated:
         text += f"; {writers.repeated} were there under this txn"
-    print_result(shown, text, as_json=arguments.json)
+    print_result(shown, text)
     return Exit.OK
 
 
-def _tell_interrupted(arguments: argparse.Namespace, rows: int) -> None:
-    again = f"run it again with --txn {arguments.txn}" if arguments.txn else "a txn makes it safe"
-    print(
-        f"holdfast: {rows} rows are durable; the rows of the put under way may be: {again} to "
-        "begin anew",
-        file=sys.stderr,
+def _tell_interrupted(txn: str | None, rows: int) -> None:
+    again = f"run it again with --txn {txn}" if txn else "give --txn ID"
+    tell(
+        f"{rows} rows are durable, and those of the put under way may be; {again}, and no row is "
+        "written twice"
     )
 
 
-def _owned_by_another(error: FencedError, rows: int) -> FencedError:
-    """Say whose the shard is now: to try again would only take it back."""
-    return FencedError(
-        "another process owns this shard now, and this one stopped: let one process write to a "
-        "shard, or give each rows of its own",
-        **{**error.details, "durable_rows": rows},
-    )
+def _with_durable(error: HoldfastError, rows: int) -> HoldfastError:
+    """Say how many rows are durable, and if a shard has another owner, what to do about it."""
+    message = error.message
+    if isinstance(error, FencedError):  # to try again would only take it back
+        message = (
+            "another process owns this shard now, and this one stopped: let one process write to "
+            "a shard, or give each rows of its own"
+        )
+    return type(error)(message, **{**error.details, "durable_rows": rows})
 
 
-def _batch_rows(arguments: argparse.Namespace) -> int:
+def _batch_rows(given: int | None, txn: str | None) -> int:
     """Return how many rows a put has; under a txn always as many, or its numbers would lie."""
-    given: int | None = arguments.batch_rows
     if given is not None and given < 1:
         raise InvalidInputError("--batch-rows is 1 or more", batch_rows=given)
-    if given is not None and arguments.txn is not None:
+    if given is not None and txn is not None:
         raise InvalidInputError(
             "--batch-rows cannot be given with --txn: each put is known by its number, so that "
             "all runs must divide the rows in the same way",
             batch_rows=given,
         )
-    if arguments.txn is not None:
-        parse_txn((arguments.txn, 0))
+    if txn is not None:
+        parse_txn((txn, 0))
     return _BATCH_ROWS if given is None else given
 
 
 def _txn(name: str | None, number: int) -> AppTxn | None:
     """Return the id of a put: a shard that gets rows of one has those of all before it."""
     return None if name is None else AppTxn(name, number, in_order=True)
-
-
-def _writers(table: holdfast.Table, arguments: argparse.Namespace) -> Writers:
-    return Writers(table, arguments.shard, flush=not arguments.no_flush)
 
 
 class Writers:
@@ -181,10 +136,15 @@ class Writers:
         self.opened: dict[str, ShardWriter] = {}
         self.repeated = 0  # rows that were there before
         details = read_newest_base(table.versions).details
-        if shard is None and details is not None and details.sharding_specs:
+        is_divided = details is not None and bool(details.sharding_specs)
+        if shard is None and is_divided:
             self._router = table.router()
         elif shard is None:
             self._shard = "unsharded"
+        elif shard.startswith("bucket-") and not is_divided:
+            raise InvalidInputError(
+                "this table does not divide its rows into buckets: leave out --shard", shard=shard
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -212,42 +172,31 @@ class Writers:
         return self.opened[key]
 
 
-class Progress:
+class Progress(Bar):
     """A bar on stderr at a terminal; elsewhere a line now and then."""
 
     def __init__(self, total: int | None) -> None:
+        super().__init__(quiet=SESSION.quiet)
         self._total = total
         self._read = 0
         self._said = 0
-        self._bar = sys.stderr.isatty() and not is_quiet()
         self.rows = 0
 
     def read(self, size: int) -> None:
         """Count bytes that were read of a file."""
         self._read += size
-        if self._bar:
-            self._draw()
+        self._draw()
 
     def add(self, rows: int) -> None:
         """Count rows that are durable."""
         self.rows += rows
-        if self._bar:
-            self._draw()
-        elif self.rows >= self._said + _STEP_ROWS and not is_quiet():
+        self._draw()
+        if self.rows >= self._said + _STEP_ROWS and not (self.is_shown or SESSION.quiet):
             self._said = self.rows
             print(f"wrote {self.rows} rows", file=sys.stderr)
 
-    def end(self) -> None:
-        """Leave the line."""
-        if self._bar:
-            print(file=sys.stderr)
-
     def _draw(self) -> None:
-        bar = ""
-        if self._total:
-            full = round(_BAR_WIDTH * self._read / self._total)
-            bar = f"[{'#' * full}{'.' * (_BAR_WIDTH - full)}] "
-        print(f"\r{bar}{self.rows} rows", end="", file=sys.stderr, flush=True)
+        self.show(f"{self.rows} rows", self._read, self._total)
 
 
 def _format_of(name: str, given: str | None) -> str:
@@ -263,109 +212,5 @@ def _format_of(name: str, given: str | None) -> str:
     return found
 
 
-def _total_bytes(names: list[str]) -> int | None:
+def _total_bytes(names: Sequence[str]) -> int | None:
     return None if "-" in names else sum(Path(name).stat().st_size for name in names)
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A file, what it is, and who hears how far it is read."""
-
-    name: str
-    kind: str
-    tell: Callable[[int], None]
-    nulls: tuple[str, ...] = ()
-
-
-def _batches(source: Source, schema: pa.Schema, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file in the table's columns, so many at a time."""
-    name, kind = source.name, source.kind
-    with ExitStack() as stack:
-        file: Any = sys.stdin.buffer if name == "-" else stack.enter_context(open(name, "rb"))  # noqa: PTH123
-        try:
-            tables = (_fitted(one, schema, name) for one in _read(file, source, schema, batch_rows))
-            yield from _divided(tables, batch_rows)
-        except InvalidInputError as error:
-            if "file" in error.details:
-                raise
-            raise InvalidInputError(error.message, file=name, **error.details) from error
-        except _BROKEN as error:
-            raise InvalidInputError(
-                f"the file cannot be read as {kind}: {error}"[:300], file=name
-            ) from error
-
-
-def _divided(tables: Iterator[pa.Table], rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield batches of so many rows each, and the rest, however the reader divided them."""
-    waiting: pa.Table | None = None
-    for table in tables:
-        waiting = table if waiting is None else pa.concat_tables([waiting, table])
-        while waiting.num_rows >= rows:
-            yield _one_batch(waiting.slice(0, rows))
-            waiting = waiting.slice(rows)
-    if waiting is not None and waiting.num_rows:
-        yield _one_batch(waiting)
-
-
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    (batch,) = table.combine_chunks().to_batches()
-    return batch
-
-
-def _read(
-    file: IO[bytes], source: Source, schema: pa.Schema, batch_rows: int
-) -> Iterator[pa.Table]:
-    if source.kind == "arrow":
-        yield from _read_arrow(file)
-    elif source.kind == "parquet":
-        whole: Any = file if file.seekable() else pa.BufferReader(file.read())
-        for batch in parquet.ParquetFile(whole).iter_batches(batch_size=batch_rows):
-            yield pa.Table.from_batches([batch])
-    elif source.kind == "csv":
-        counted: Any = Counted(file, source.tell, quoted=True)
-        for batch in csv.open_csv(
-            counted,
-            parse_options=csv.ParseOptions(newlines_in_values=True),
-            convert_options=csv.ConvertOptions(
-                column_types={one.name: one.type for one in schema},
-                strings_can_be_null=True,
-                # What is null is said, never guessed: NA and NULL are words like others.
-                null_values=["", *source.nulls],
-                quoted_strings_can_be_null=False,
-            ),
-        ):
-            yield pa.Table.from_batches([batch])
-    else:
-        lines: Any = Counted(file, source.tell)
-        parsing = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
-        for batch in json.open_json(lines, parse_options=parsing):
-            yield pa.Table.from_batches([batch])
-
-
-def _read_arrow(source: IO[bytes]) -> Iterator[pa.Table]:
-    start = source.read(6)
-    body: Any = source
-    if source.seekable():
-        source.seek(0)
-    else:
-        body = pa.BufferReader(start + source.read())
-    if start == b"ARROW1":
-        reader = ipc.open_file(body)
-        for number in range(reader.num_record_batches):
-            yield pa.Table.from_batches([reader.get_batch(number)])
-        return
-    for batch in ipc.open_stream(body):
-        yield pa.Table.from_batches([batch])
-
-
-def _fitted(table: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
-    """Return the rows with the table's types; what cannot be cast is refused."""
-    unknown = [column for column in table.column_names if column not in schema.names]
-    if unknown:
-        raise InvalidInputError(
-            "the file has columns that the table has not", file=name, columns=", ".join(unknown)
-        )
-    for batch in table.to_batches():
-        check_values(batch)  # a cast takes them on trust
-    wanted = pa.schema([schema.field(column) for column in table.column_names])
-    return table.cast(wanted)

@@ -2,48 +2,24 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import sys
 from typing import Any
 
-from holdfast.cli._output import set_quiet
-
 _LEVELS = (logging.ERROR, logging.INFO, logging.DEBUG)
 
 
-def add_logging(parser: argparse.ArgumentParser) -> None:
-    """Add `-v`, `-q` and `--log-format`; they stand before the command."""
-    parser.add_argument(
-        "-v",
-        dest="verbose",
-        action="count",
-        default=0,
-        help="tell on stderr what happens; -vv everything",
-    )
-    parser.add_argument(
-        "-q", dest="quiet", action="store_true", help="no progress and no warnings on stderr"
-    )
-    parser.add_argument(
-        "--log-format",
-        choices=("text", "json"),
-        default="text",
-        help="how events are told with -v: lines for people, or one JSON object each",
-    )
-
-
-def start_logging(arguments: argparse.Namespace) -> None:
+def start_logging(verbose: int, log_format: str) -> None:
     """Send the events of Holdfast to stderr, as far as was asked for."""
-    set_quiet(quiet=arguments.quiet)
     logger = logging.getLogger("holdfast")
-    for handler in [one for one in logger.handlers if isinstance(one, _Stderr)]:
-        logger.removeHandler(handler)
+    for before in [one for one in logger.handlers if isinstance(one, _Stderr)]:
+        logger.removeHandler(before)
     handler = _Stderr()
-    handler.setFormatter(_Json() if arguments.log_format == "json" else _Text())
-    handler.setLevel(_LEVELS[min(arguments.verbose, len(_LEVELS) - 1)])
+    handler.setFormatter(_Json() if log_format == "json" else _Text())
+    handler.setLevel(_LEVELS[min(verbose, len(_LEVELS) - 1)])
     logger.addHandler(handler)
-    if arguments.verbose:
+    if verbose:
         logger.setLevel(handler.level)
 
 

@@ -1,74 +1,106 @@
-"""The parser of the command line, and the one place where errors become exit codes.
-
-Only the module of the command that is asked for is loaded: most load Lance, which takes a second.
-So the list of commands with their one line of help stands here; a test compares it.
-"""
+"""The command line as a whole, and the one place where errors become exit codes."""
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
+from click.shell_completion import shell_complete
+
 from holdfast._version import __version__
-from holdfast.cli._arguments import Parser
-from holdfast.cli._logging import add_logging, start_logging
-from holdfast.cli._output import MEANINGS, Exit, print_error
-from holdfast.cli._patience import add_patience, await_answers
-from holdfast.errors import HoldfastError
+from holdfast.cli import _other_commands, _part_commands, _table_commands
+from holdfast.cli._declare import Noun, flag, value
+from holdfast.cli._logging import start_logging
+from holdfast.cli._output import MEANINGS, SESSION, Exit, Session, print_error, tell
+from holdfast.cli._terminal import has_colours
+from holdfast.errors import HoldfastError, InvalidInputError
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it."""
+COMPLETE_VARIABLE = "_HOLDFAST_COMPLETE"
+"""What a shell sets when it asks for completions."""
 
-# Which module has which command, and what it does.
-COMMANDS: dict[str, tuple[str, str]] = {
-    "create": ("_create", "create an empty table"),
-    "tables": ("_create", "list the tables below a root"),
-    "ingest": ("_ingest", "write rows from files into a table's shards"),
-    "status": ("_status", "show how a table is doing"),
-    "history": ("_table", "show a table's versions, newest first"),
-    "doctor": ("_upkeep", "find what is wrong with a table, and appends that were lost"),
-    "repair": (
-        "_repair",
-        "put right what is damaged: pin, address, commit store, objects, records, logs",
-    ),
-    "rescue": ("_upkeep", "bring back appends that stock writers lost"),
-    "maintain": ("_maintain", "flush, merge, compact, refresh indexes; with --confirm, vacuum"),
-    "vacuum": ("_vacuum", "show what nobody needs in a table; with --confirm, delete it"),
-    "index": ("_index", "build, list and search full-text indexes"),
-    "shard": ("_shard", "look at a table's shards"),
-    "wal": ("_wal", "look into a shard's log"),
-    "adopt": ("_table", "tie an existing Lance table to an arbiter"),
-    "release": ("_table", "give a plain Lance table back"),
-    "pin": ("_pin", "show what a table is tied to; let it be opened under a new address"),
-    "copy": (
-        "_copy",
-        "copy a table to another bucket, endpoint or store, tie it there, and check it",
-    ),
-    "store": ("_store", "commit stores: set one up, check one, change a table's"),
-    "probe": ("_probe", "find out whether a store enforces put-if-absent"),
-    "serve": ("_serve", "let Lance clients commit, and anything send rows, over HTTP"),
-    "spark-jar": ("_spark_jar", "print the path of the jar for Spark's class path"),
-    "completion": ("_completion", "print the completion script of a shell"),
-}
 
-_EPILOG = (
-    "`holdfast help COMMAND` tells more of a command.\n\nexit codes:\n"
-    + "\n".join(f"  {code.value:>3}  {MEANINGS[code]}" for code in Exit)
-    + f"\n  {INTERRUPTED:>3}  interrupted by Ctrl-C"
+class Root(Noun):
+    """`holdfast` itself; its help ends with the exit codes."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the exit codes."""
+        del ctx
+        formatter.write("\n`holdfast help COMMAND` tells more of a command.\n")
+        with formatter.section("exit codes"):
+            for code in Exit:
+                formatter.write(f"  {code.value:>3}  {MEANINGS[code]}\n")
+            formatter.write(f"  {INTERRUPTED:>3}  interrupted by Ctrl-C\n")
+
+
+def _start(verbose: int, log_format: str, *, quiet: bool, timeout: float) -> None:
+    if not timeout > 0:
+        raise InvalidInputError("--timeout is a number of seconds above 0", given=timeout)
+    SESSION.quiet, SESSION.timeout = quiet, timeout
+    start_logging(verbose, log_format)
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, given: object) -> None:
+    if given:
+        print(f"holdfast {__version__}")
+        ctx.exit()
+
+
+ROOT = Root(
+    "holdfast",
+    "Safe concurrent writes to Lance tables, on any object store.",
+    *_table_commands.ALL_COMMANDS,
+    *_part_commands.ALL_COMMANDS,
+    *_other_commands.TIES,
+    _part_commands.STORE,
+    *_other_commands.ALL_COMMANDS,
+    callback=_start,
+    params=[
+        value("-v verbose", "", "tell on stderr what happens; -vv everything", count=True),
+        flag("-q quiet", "no progress and no warnings on stderr"),
+        value(
+            "--log-format",
+            "text|json",
+            "how events are told with -v: lines for people, or one JSON object each",
+            type=click.Choice(("text", "json")),
+            default="text",
+        ),
+        value(
+            "--timeout",
+            "SECONDS",
+            f"how long servers may be silent at the beginning; {Session.timeout:.0f} by default",
+            type=float,
+            default=Session.timeout,
+        ),
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            help="print the version",
+            callback=_print_version,
+        ),
+    ],
 )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    if COMPLETE_VARIABLE in os.environ:
+        asked = os.environ[COMPLETE_VARIABLE]
+        return shell_complete(ROOT, {}, "holdfast", COMPLETE_VARIABLE, asked)
     words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
     try:
         try:
-            return _run(make_parser(words).parse_args(_asking_for_help(words)))
+            return _run(words)
         finally:
             if sys.stdout is not None:  # it is when started with stdout closed
                 sys.stdout.flush()
@@ -77,24 +109,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(Exit.OK)
     except KeyboardInterrupt:
-        print("holdfast: interrupted", file=sys.stderr)
+        tell("interrupted")
         return INTERRUPTED
 
 
-def _asking_for_help(words: list[str]) -> list[str]:
-    """Turn `help COMMAND ...` into `COMMAND ... --help`."""
-    if words[:1] != ["help"]:
-        return words
-    return [*words[1:], "--help"]
-
-
-def _run(arguments: argparse.Namespace) -> int:
+def _run(words: list[str]) -> int:
+    vars(SESSION).update(vars(Session(as_json="--json" in words)))
+    colour = has_colours(sys.stdout)
     try:
-        start_logging(arguments)
-        await_answers(arguments)
-        return int(arguments.run(arguments))
+        with ROOT.make_context("holdfast", words, max_content_width=100, color=colour) as context:
+            return int(ROOT.invoke(context))
+    except click.exceptions.Exit as ended:  # after --help and --version
+        return ended.exit_code
+    except click.UsageError as error:
+        return _print_usage_error(error)
     except HoldfastError as error:
-        return int(print_error(error, as_json=arguments.json))
+        return int(print_error(error))
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001 - the last resort before a traceback
@@ -102,28 +132,14 @@ def _run(arguments: argparse.Namespace) -> int:
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(place.filename).name}:{place.lineno}"
         defect = HoldfastError(f"a defect, please report it: {type(error).__name__} at {where}")
-        return int(print_error(defect, as_json=arguments.json))
+        return int(print_error(defect))
 
 
-def make_parser(words: Sequence[str], *, whole: bool = False) -> argparse.ArgumentParser:
-    """Return the parser: of the command that is asked for, or of all of them if `whole`."""
-    parser: argparse.ArgumentParser = Parser(
-        prog="holdfast",
-        description="Safe concurrent writes to Lance tables, on any object store.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
-    add_logging(parser)
-    add_patience(parser)
-    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    asked = [word for word in words if word in COMMANDS][:1]
-    wanted = {module for module, _ in COMMANDS.values()} if whole else set()
-    wanted |= {COMMANDS[name][0] for name in asked}
-    for module in sorted(wanted):
-        importlib.import_module(f"holdfast.cli.{module}").add(verbs)
-    if not wanted:
-        for name, (_, text) in COMMANDS.items():
-            verbs.add_parser(name, help=text, allow_abbrev=False)
-    return parser
+def _print_usage_error(error: click.UsageError) -> int:
+    """Say how the command is used, and what was wrong, without what may hold a secret."""
+    message = re.sub(r"(=|://)[^\s']+", r"\1...", error.format_message()).rstrip(".")
+    if error.ctx is not None:
+        print(error.ctx.get_usage(), file=sys.stderr)
+        path = error.ctx.command_path.removeprefix("holdfast").strip()
+        message += f"; see `holdfast help{path and ' '}{path}`"
+    return int(print_error(InvalidInputError(message[:1].lower() + message[1:])))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 
+from holdfast.cli._terminal import paint
 from holdfast.errors import ErrorKind, HoldfastError
 
 
@@ -73,22 +75,22 @@ _EXITS: Mapping[ErrorKind, Exit] = {
 }
 
 
-_quiet: list[bool] = []
+@dataclass
+class Session:
+    """What was asked of this run as a whole."""
+
+    as_json: bool = False
+    quiet: bool = False
+    timeout: float = 15.0
 
 
-def set_quiet(*, quiet: bool) -> None:
-    """Say whether this run shows progress and warnings."""
-    _quiet[:] = [quiet]
+SESSION = Session()
+"""This run's; `main` sets it anew."""
 
 
-def is_quiet() -> bool:
-    """Tell whether this run shows neither progress nor warnings."""
-    return bool(_quiet and _quiet[0])
-
-
-def print_result(result: Mapping[str, object], text: str, *, as_json: bool) -> None:
+def print_result(result: Mapping[str, object], text: str) -> None:
     """Print a result for people or for programs."""
-    print(json.dumps(result, sort_keys=True) if as_json else text)
+    print(json.dumps(result, sort_keys=True) if SESSION.as_json else text)
 
 
 def age_text(seconds: float) -> str:
@@ -99,13 +101,18 @@ def age_text(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def print_error(error: HoldfastError, *, as_json: bool, uri: str | None = None) -> Exit:
+def print_error(error: HoldfastError, *, uri: str | None = None) -> Exit:
     """Print an error and return its exit code; `uri` where there are several tables."""
-    if as_json:
+    if SESSION.as_json:
         details = {key: str(value) for key, value in error.details.items() if value is not None}
         shown = {"kind": error.kind.value, "message": error.message, "details": details}
         named = {} if uri is None else {"uri": uri}
         print(json.dumps({**named, "error": shown}, sort_keys=True))
     where = "" if uri is None else f"{uri}: "
-    print(f"holdfast: {where}{error}", file=sys.stderr)
+    tell(f"{where}{error}", "red")
     return _EXITS[error.kind]
+
+
+def tell(text: str, colour: str = "") -> None:
+    """Print a line of Holdfast's own on stderr."""
+    print(f"{paint('holdfast:', colour, sys.stderr)} {text}", file=sys.stderr, flush=True)

@@ -6,89 +6,75 @@ beginning of a command nobody has to wait so long: nothing was sent that could b
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 
-from holdfast.cli._arguments import storage_options
-from holdfast.cli._output import is_quiet
+from holdfast.cli._declare import Target
+from holdfast.cli._output import SESSION
+from holdfast.cli._terminal import Bar
 from holdfast.errors import HoldfastError, UnavailableError
 
-PATIENCE_SECONDS = 15.0
 _TELL_AFTER_SECONDS = 2.0
 
 
-def add_patience(parser: argparse.ArgumentParser) -> None:
-    """Add `--timeout`; it stands before the command."""
-    parser.add_argument(
-        "--timeout",
-        dest="patience",
-        metavar="SECONDS",
-        type=float,
-        default=PATIENCE_SECONDS,
-        help=f"how long servers may be silent at the beginning; {PATIENCE_SECONDS:.0f} by default",
-    )
-
-
-def await_answers(arguments: argparse.Namespace) -> None:
-    """Return once the table's object store and commit store have answered, whatever they said.
+def await_answers(target: Target | None, stores: Sequence[str] = ()) -> None:
+    """Return once a table's object store and commit store, and other commit stores, answered.
 
     Raises:
         UnavailableError: one of them was silent for as long as `--timeout` says.
     """
-    if not hasattr(arguments, "uri"):
-        return
-    asking = _Asking(arguments)
+    asking = _Asking(target, stores)
     thread = threading.Thread(target=asking.run, name="holdfast-first-answer", daemon=True)
     thread.start()
-    thread.join(min(_TELL_AFTER_SECONDS, arguments.patience))
+    thread.join(min(_TELL_AFTER_SECONDS, SESSION.timeout))
     if not thread.is_alive():
         return
-    if sys.stderr.isatty() and not is_quiet():
-        print(f"holdfast: waiting for {asking.place} ...", file=sys.stderr, flush=True)
-    thread.join(max(0.0, arguments.patience - _TELL_AFTER_SECONDS))
+    with Bar(quiet=SESSION.quiet) as bar:
+        bar.show(f"waiting for {asking.place}")
+        thread.join(max(0.0, SESSION.timeout - _TELL_AFTER_SECONDS))
     if thread.is_alive():
         raise UnavailableError(
-            f"no answer within {arguments.patience:g} seconds: is the server up, the address "
+            f"no answer within {SESSION.timeout:g} seconds: is the server up, the address "
             "right, and the network open? `holdfast --timeout SECONDS` waits longer",
             place=asking.place,
         )
 
 
 class _Asking:
-    """Asks the object store, and then the commit store, for something small."""
+    """Asks the object store, and then commit stores, for something small."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self._arguments = arguments
-        self.place = str(arguments.uri).partition("?")[0]
+    def __init__(self, target: Target | None, stores: Sequence[str]) -> None:
+        self._target = target
+        self._stores = stores
+        self.place = "" if target is None else target.uri.partition("?")[0]
 
     def run(self) -> None:
         """Ask; an error is an answer."""
-        with suppress(HoldfastError):
-            self._ask()
+        from holdfast.arbiter import EMBEDDED  # noqa: PLC0415 - it loads the clients of stores
 
-    def _ask(self) -> None:
-        # Late: they load the clients of stores, which a wrong word on the line does not need.
-        from holdfast.arbiter import (  # noqa: PLC0415  # noqa: PLC0415
-            EMBEDDED,
-            URL_VARIABLE,
-            connect_commit_store,
-            read_pin,
-            redacted,
-        )
+        with suppress(HoldfastError):
+            pinned = None if self._target is None else self._ask_table(self._target)
+            for url in (pinned, *self._stores):
+                if url is not None and url != EMBEDDED:
+                    self._ask_store(url)
+
+    @staticmethod
+    def _ask_table(target: Target) -> str | None:
+        """Return the URL of a table's commit store."""
+        from holdfast.arbiter import EMBEDDED, URL_VARIABLE, read_pin  # noqa: PLC0415
         from holdfast.storage import open_store  # noqa: PLC0415
 
-        options = storage_options(self._arguments.option)
-        pin = read_pin(open_store(self._arguments.uri, options))
-        given = getattr(self._arguments, "commit_store", None)
+        pin = read_pin(open_store(target.uri, target.options))
         pinned = None if pin is None else pin.store_url
         if pinned == EMBEDDED:
-            return
-        url = given or (pinned and os.environ.get(URL_VARIABLE)) or pinned
-        if url is None or url == EMBEDDED:
-            return
+            return None
+        return target.commit_store or (pinned and os.environ.get(URL_VARIABLE)) or pinned
+
+    def _ask_store(self, url: str) -> None:
+        from holdfast.arbiter import connect_commit_store, redacted  # noqa: PLC0415
+
         self.place = redacted(url)
         store = connect_commit_store(url)
         try:

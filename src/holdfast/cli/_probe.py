@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 from holdfast.arbiter import ProbeReport, Verdict, probe, remember
-from holdfast.cli._arguments import add_json, add_table, storage_options
-from holdfast.cli._output import Exit, print_result
+from holdfast.cli._declare import Target
+from holdfast.cli._output import SESSION, Exit, print_result
+from holdfast.cli._terminal import paint
 from holdfast.storage import open_store
 
 _ADVICE = {
@@ -20,28 +20,13 @@ _ADVICE = {
 _EXITS = {Verdict.ENFORCED: Exit.OK, Verdict.INCONCLUSIVE: Exit.UNAVAILABLE}
 
 
-def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command."""
-    parser = verbs.add_parser(
-        "probe",
-        help="find out whether a store enforces put-if-absent",
-        description="Create objects under _holdfast/probe in several ways, look at what the "
-        "store makes of it, and remove them. Takes some eighty requests.",
-        allow_abbrev=False,
-    )
-    add_table(parser)
-    add_json(parser)
-    parser.set_defaults(run=run)
-
-
-def run(arguments: argparse.Namespace) -> Exit:
+def run(target: Target) -> Exit:
     """Probe, and remember the verdict."""
-    options = storage_options(arguments.option)
-    location = open_store(arguments.uri, options).location
-    if not arguments.json:
+    location = open_store(target.uri, target.options).location
+    if not (SESSION.as_json or SESSION.quiet):
         print(f"probing {location} ...", file=sys.stderr)
-    report = remember(arguments.uri, options, probe(arguments.uri, options))
-    print_result(_as_json(report), _as_text(report), as_json=arguments.json)
+    report = remember(target.uri, target.options, probe(target.uri, target.options))
+    print_result(_as_json(report), _as_text(report))
     return _EXITS.get(report.verdict, Exit.UNFIT)
 
 
@@ -57,8 +42,9 @@ def _as_json(report: ProbeReport) -> dict[str, object]:
 
 
 def _as_text(report: ProbeReport) -> str:
+    colour = "green" if report.verdict is Verdict.ENFORCED else "red"
     lines = [
-        f"{report.verdict.value.upper()}  {report.location}",
+        f"{paint(report.verdict.value.upper(), colour)}  {report.location}",
         *(f"  - {line}" for line in report.evidence),
         f"  {report.requests} requests, {report.elapsed:.2f} s",
         _ADVICE[report.verdict],

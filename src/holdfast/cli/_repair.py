@@ -2,62 +2,30 @@
 
 from __future__ import annotations
 
-import argparse
-
-from holdfast.cli._arguments import add_json, add_table, storage_options
+from holdfast.arbiter import Repin
+from holdfast.cli._declare import Target
 from holdfast.cli._output import Exit, print_result
-from holdfast.cli._table import add_commit_store
 from holdfast.cli._upkeep import finding_fields
-from holdfast.upkeep import RepairResult, RepairState, RepairStep
-from holdfast.upkeep import repair as run_repair
-
-_PLACES = {
-    "alias": "the same files, reached in another way: another endpoint, a mount",
-    "moved": "the files are here now, and the old place is gone",
-    "copied": "both go on: this one gets an id of its own",
-}
+from holdfast.upkeep import RepairResult, RepairState, RepairStep, repair
 
 
-def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command."""
-    parser = verbs.add_parser(
-        "repair",
-        help="put right what is damaged: pin, address, commit store, objects, records, logs",
-        description="Find what can be put right of a table, and say what it would do until "
-        "--confirm is given. Stop all writers first. Exit code 0 when nothing is left to do, 1 "
-        "when something is.",
-        allow_abbrev=False,
-    )
-    add_table(parser)
-    add_commit_store(parser)
-    where = parser.add_mutually_exclusive_group()
-    for word, text in _PLACES.items():
-        where.add_argument(f"--{word}", dest="place", action="store_const", const=word, help=text)
-    parser.add_argument(
-        "--new-commit-store",
-        metavar="URL",
-        help="the table's commit store is lost for good: this one decides from now on",
-    )
-    parser.add_argument(
-        "--conditional-put",
-        action="store_true",
-        help="for a damaged pin: this table decides by its object store",
-    )
-    parser.add_argument("--confirm", action="store_true", help="do it; without, only say what")
-    add_json(parser)
-    parser.set_defaults(run=repair)
-
-
-def repair(arguments: argparse.Namespace) -> Exit:
+def run(
+    target: Target,
+    place: Repin | None,
+    new_commit_store: str | None,
+    *,
+    conditional_put: bool,
+    confirm: bool,
+) -> Exit:
     """Plan or do a repair."""
-    done = run_repair(
-        arguments.uri,
-        storage_options(arguments.option),
-        place=arguments.place,
-        new_commit_store=arguments.new_commit_store,
-        conditional_put=arguments.conditional_put,
-        commit_store=arguments.commit_store,
-        confirm=arguments.confirm,
+    done = repair(
+        target.uri,
+        target.options,
+        place=place,
+        new_commit_store=new_commit_store,
+        conditional_put=conditional_put,
+        commit_store=target.commit_store,
+        confirm=confirm,
     )
     shown = {
         "uri": done.uri,
@@ -69,7 +37,7 @@ def repair(arguments: argparse.Namespace) -> Exit:
         "left": [finding_fields(one) for one in done.left],
         "elapsed_seconds": round(done.elapsed, 3),
     }
-    print_result(shown, _text(done), as_json=arguments.json)
+    print_result(shown, _text(done))
     return Exit.OK if done.whole else Exit.UNFIT
 
 

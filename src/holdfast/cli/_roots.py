@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
+from holdfast.cli._declare import Target
 from holdfast.cli._output import Exit, print_error
 from holdfast.commits import Namespace
-from holdfast.errors import HoldfastError, InvalidInputError
-from holdfast.options import StorageOptions
+from holdfast.errors import HoldfastError, InvalidInputError, NotFoundError
+from holdfast.storage import open_store
 
 _MOST = 10_000
 _DEEPEST = 8
 
 
-def add_all(parser: argparse.ArgumentParser) -> None:
-    """Add `--all`."""
-    parser.add_argument(
-        "--all",
-        action="store_true",
-        help="URI is a root: every table below it, folders included",
-    )
-
-
-def find_tables(root: str, options: StorageOptions) -> list[tuple[str, str]]:
+def find_tables(root: Target) -> list[tuple[str, str]]:
     """Return the name and address of every table below a root, sorted.
 
     Raises:
@@ -31,7 +24,10 @@ def find_tables(root: str, options: StorageOptions) -> list[tuple[str, str]]:
         InvalidInputError: there are more tables than anybody wants in one answer.
         UnavailableError, PermissionDeniedError: the store did not tell.
     """
-    namespace = Namespace(root, options)
+    location = open_store(root.uri, root.options).location
+    if location.startswith("file://") and not Path(location.removeprefix("file://")).is_dir():
+        raise NotFoundError("there is no such folder", root=root.uri)
+    namespace = Namespace(root.uri, root.options)
     found: list[tuple[str, str]] = []
     waiting: list[tuple[str, ...]] = [()]
     while waiting:
@@ -41,26 +37,24 @@ def find_tables(root: str, options: StorageOptions) -> list[tuple[str, str]]:
             table_id = (*here, name)
             found.append((".".join(table_id), namespace.location(table_id)))
         if len(found) > _MOST:
-            raise InvalidInputError(f"more than {_MOST} tables: name a folder", root=root)
+            raise InvalidInputError(f"more than {_MOST} tables: name a folder", root=root.uri)
         if len(here) < _DEEPEST:
             names = namespace.list_namespaces(request)["namespaces"]
             waiting += [(*here, name) for name in names]
     return sorted(found)
 
 
-def run_for_all(
-    arguments: argparse.Namespace, options: StorageOptions, run: Callable[[str], Exit]
-) -> Exit:
+def run_for_all(root: Target, run: Callable[[Target], Exit]) -> Exit:
     """Run something for each table; one that fails is told, and stops no other.
 
     Returns:
         The highest exit code of all.
     """
     worst = Exit.OK
-    for _, uri in find_tables(arguments.uri, options):
+    for _, uri in find_tables(root):
         try:
-            code = run(uri)
+            code = run(replace(root, uri=uri))
         except HoldfastError as error:
-            code = print_error(error, as_json=arguments.json, uri=uri)
+            code = print_error(error, uri=uri)
         worst = max(worst, code)
     return worst

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from holdfast.cli._arguments import add_json, add_table, storage_options
+from holdfast.cli._declare import Target
 from holdfast.cli._output import Exit, print_result
-from holdfast.cli._table import add_commit_store
-from holdfast.cli._wal import add_shard, open_core, shard_id_of
+from holdfast.cli._terminal import table_text
+from holdfast.cli._wal import open_core, shard_id_of
 from holdfast.errors import NotFoundError
 from holdfast.formats import ShardManifest
 from holdfast.wal import ShardManifests, WalTailer
@@ -18,68 +18,51 @@ if TYPE_CHECKING:
     from holdfast.upkeep import RepairShardResult
 
 
-def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the commands."""
-    noun = verbs.add_parser("shard", help="look at a table's shards", allow_abbrev=False)
-    parts = noun.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    listing = parts.add_parser("ls", help="list the shards", allow_abbrev=False)
-    add_table(listing)
-    add_commit_store(listing)
-    add_json(listing)
-    listing.set_defaults(run=run_ls)
-    counting = parts.add_parser(
-        "stats", help="show what waits in the shards' logs and SSTables", allow_abbrev=False
-    )
-    add_table(counting)
-    add_commit_store(counting)
-    add_json(counting)
-    counting.set_defaults(run=run_stats)
-    showing = parts.add_parser("show", help="show one shard's state", allow_abbrev=False)
-    add_shard(showing)
-    showing.set_defaults(run=run_show)
-    repairing = parts.add_parser(
-        "repair",
-        help="replace generations that cannot be read",
-        description="Find flushed generations with rows that nobody can read, or with lost "
-        "files, and put SSTables of their other rows in their places. Their files are kept. "
-        "Says what it would do until --confirm is given.",
-        allow_abbrev=False,
-    )
-    add_shard(repairing)
-    repairing.add_argument("--confirm", action="store_true", help="do it; without, only say what")
-    repairing.set_defaults(run=run_repair)
-
-
-def run_ls(arguments: argparse.Namespace) -> Exit:
+def run_ls(target: Target) -> Exit:
     """List the shards."""
-    core = open_core(arguments)
-    found = []
-    for shard_id in core.shard_ids():
-        manifest = ShardManifests(core, shard_id).latest()
-        if manifest is not None:
-            found.append(manifest)
-    shown = {"shards": [_manifest(manifest) for manifest in found]}
-    text = "\n".join(_line(manifest) for manifest in found) or "no shards"
-    print_result(shown, text, as_json=arguments.json)
+    manifests = [manifest for manifest, _ in _shards(target)]
+    rows = [
+        (
+            one.shard_id,
+            one.writer_epoch,
+            one.version,
+            one.replay_after,
+            len(one.sstables),
+            "sealed" if one.sealed else "",
+        )
+        for one in manifests
+    ]
+    head = ("shard", "epoch", "version", "flushed to", "SSTables", "")
+    text = table_text(head, rows) if rows else "no shards"
+    print_result({"shards": [_manifest(one) for one in manifests]}, text)
     return Exit.OK
 
 
-def run_stats(arguments: argparse.Namespace) -> Exit:
+def run_stats(target: Target) -> Exit:
     """Show how much of each shard is flushed, and how much only its log has."""
-    core = open_core(arguments)
-    found = []
+    shards = [_stats(manifest, tailer) for manifest, tailer in _shards(target)]
+    columns = {
+        "shard": "shard",
+        "epoch": "writer_epoch",
+        "next position": "next_position",
+        "log rows": "log_rows",
+        "log entries": "log_entries",
+        "log bytes": "log_bytes",
+        "SSTable rows": "sstable_rows",
+        "SSTables": "sstables",
+    }
+    rows = [[one[field] for field in columns.values()] for one in shards]
+    text = table_text(tuple(columns), rows) if rows else "no shards"
+    print_result({"shards": shards}, text)
+    return Exit.OK
+
+
+def _shards(target: Target) -> Iterator[tuple[ShardManifest, WalTailer]]:
+    core = open_core(target)
     for shard_id in core.shard_ids():
         manifest = ShardManifests(core, shard_id).latest()
         if manifest is not None:
-            found.append(_stats(manifest, WalTailer(core, shard_id)))
-    text = "\n".join(
-        f"{one['shard']}  epoch {one['writer_epoch']}  next position {one['next_position']}  "
-        f"log {one['log_rows']} rows in {one['log_entries']} entries, {one['log_bytes']} bytes  "
-        f"SSTables {one['sstable_rows']} rows in {one['sstables']}"
-        for one in found
-    )
-    print_result({"shards": found}, text or "no shards", as_json=arguments.json)
-    return Exit.OK
+            yield manifest, WalTailer(core, shard_id)
 
 
 def _stats(manifest: ShardManifest, tailer: WalTailer) -> dict[str, object]:
@@ -102,10 +85,10 @@ def _stats(manifest: ShardManifest, tailer: WalTailer) -> dict[str, object]:
     }
 
 
-def run_show(arguments: argparse.Namespace) -> Exit:
+def run_show(target: Target, shard: str) -> Exit:
     """Show one shard."""
-    core = open_core(arguments)
-    shard_id = shard_id_of(arguments, core)
+    core = open_core(target)
+    shard_id = shard_id_of(shard, core)
     manifest = ShardManifests(core, shard_id).latest()
     if manifest is None:
         raise NotFoundError("there is no such shard", shard_id=shard_id)
@@ -113,19 +96,18 @@ def run_show(arguments: argparse.Namespace) -> Exit:
         f"  generation {table.generation}  {table.path}  {table.physical_rows} rows"
         for table in manifest.sstables
     ]
-    print_result(_manifest(manifest), "\n".join([_line(manifest), *tables]), as_json=arguments.json)
+    print_result(_manifest(manifest), "\n".join([_line(manifest), *tables]))
     return Exit.OK
 
 
-def run_repair(arguments: argparse.Namespace) -> Exit:
+def run_repair(target: Target, shard: str, *, confirm: bool) -> Exit:
     """Plan or do a repair of a shard's generations."""
     from holdfast.table import open_table  # noqa: PLC0415 - loads Lance
 
-    table = open_table(
-        arguments.uri, storage_options(arguments.option), commit_store=arguments.commit_store
-    )
-    done = table.repair_shard(arguments.shard, confirm=arguments.confirm)
-    print_result(asdict(done), _repair_text(done), as_json=arguments.json)
+    table = open_table(target.uri, target.options, commit_store=target.commit_store)
+    shard_id = shard_id_of(shard, table.core)
+    done = table.repair_shard(shard_id, confirm=confirm)
+    print_result(asdict(done), _repair_text(done))
     return Exit.UNFIT if done.wounds and not done.applied else Exit.OK
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict
 
@@ -20,92 +19,46 @@ from holdfast.arbiter import (
     read_pin,
     redacted,
 )
-from holdfast.cli._arguments import add_json, add_table, storage_options
+from holdfast.cli._declare import Target
 from holdfast.cli._output import Exit, print_result
+from holdfast.cli._terminal import paint, table_text
 from holdfast.commits import VersionInfo, require_versions
 from holdfast.errors import InvalidInputError, NotFoundError, PinMismatchError
 from holdfast.formats import ArbiterKind, Pin
 from holdfast.storage import ObjectStore, open_store
 
-_SHOWN_VERSIONS = 20
 
-
-def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the commands."""
-    history_parser = _command(verbs, "history", history, "show a table's versions, newest first")
-    history_parser.add_argument(
-        "-n",
-        "--limit",
-        metavar="N",
-        type=int,
-        default=_SHOWN_VERSIONS,
-        help=f"how many versions, {_SHOWN_VERSIONS} by default",
-    )
-    adopt_parser = _command(verbs, "adopt", adopt, "tie an existing Lance table to an arbiter")
-    adopt_parser.add_argument(
-        "--accept", metavar="N", type=int, help="take foreign versions up to N as decided"
-    )
-    release_parser = _command(verbs, "release", release, "give a plain Lance table back")
-    for parser in (adopt_parser, release_parser):
-        parser.add_argument("--confirm", action="store_true", help="do it; without, only say what")
-    for parser in (history_parser, adopt_parser, release_parser):
-        add_commit_store(parser)
-
-
-def _command(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
-    verb: str,
-    run: Callable[[argparse.Namespace], Exit],
-    text: str,
-) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(verb, help=text, description=text, allow_abbrev=False)
-    add_table(parser)
-    add_json(parser)
-    parser.set_defaults(run=run)
-    return parser
-
-
-def add_commit_store(parser: argparse.ArgumentParser) -> None:
-    """Add `--commit-store`."""
-    parser.add_argument(
-        "--commit-store",
-        metavar="URL",
-        help="the commit store; env:NAME keeps it out of sight",
-    )
-
-
-def history(arguments: argparse.Namespace) -> Exit:
+def history(target: Target, limit: int) -> Exit:
     """Show versions."""
-    options = storage_options(arguments.option)
-    opened = holdfast.open_table(arguments.uri, options, commit_store=arguments.commit_store)
+    opened = holdfast.open_table(target.uri, target.options, commit_store=target.commit_store)
     with closing(opened) as table:
-        found: list[VersionInfo] = table.history(arguments.limit)
-    shown = [{**asdict(one), "time": one.time.isoformat()} for one in found]
-    print_result({"versions": shown}, _history_text(found), as_json=arguments.json)
+        versions: list[VersionInfo] = table.history(limit)
+    shown = [{**asdict(one), "time": one.time.isoformat()} for one in versions]
+    print_result({"versions": shown}, _history_text(versions))
     return Exit.OK
 
 
-def adopt(arguments: argparse.Namespace) -> Exit:
+def adopt(target: Target, accept: int | None, *, confirm: bool) -> Exit:
     """Tie a table, or say how it would be tied."""
-    options: Mapping[str, str] = storage_options(arguments.option)
-    uri, rows = arguments.uri, None
-    if arguments.uri.startswith(STOCK_DYNAMODB):
-        rows = StockRows(arguments.uri, options)
+    options: Mapping[str, str] = target.options
+    uri, rows = target.uri, None
+    if uri.startswith(STOCK_DYNAMODB):
+        rows = StockRows(uri, options)
         uri, options = rows.uri, rows.options
     store = open_store(uri, options)
     pin = read_pin(store)
-    commit_store = arguments.commit_store or _pinned(pin)
+    commit_store = target.commit_store or pinned_url(pin)
     newest = max(require_versions(store)) if rows is None else rows.newest()
-    if arguments.accept is not None and arguments.accept != newest:
+    if accept is not None and accept != newest:
         raise InvalidInputError(
-            "accept the newest version that is there", newest=newest, accept=arguments.accept
+            "accept the newest version that is there", newest=newest, accept=accept
         )
-    if arguments.confirm:
+    if confirm:
         adopted = holdfast.adopt_table(
-            arguments.uri,
+            target.uri,
             commit_store=commit_store,
-            storage_options=storage_options(arguments.option),
-            accept=arguments.accept,
+            storage_options=target.options,
+            accept=accept,
         )
         with closing(adopted):
             pin = adopted.pin
@@ -113,10 +66,10 @@ def adopt(arguments: argparse.Namespace) -> Exit:
         _check_adoption(uri, store, pin, commit_store)
     by = _shown(commit_store)
     shown = {
-        "done": arguments.confirm,
+        "done": confirm,
         "uri": uri,
         "version": newest,
-        "accept": arguments.accept,
+        "accept": accept,
         "arbiter": ArbiterKind.CONDITIONAL_PUT.value
         if commit_store is None
         else ArbiterKind.COMMIT_STORE.value,
@@ -124,14 +77,14 @@ def adopt(arguments: argparse.Namespace) -> Exit:
         "table_id": None if pin is None else pin.table_id,
     }
     decider = by or "the store's own put-if-absent"
-    if arguments.confirm:
+    if confirm:
         text = f"adopted: what comes after version {newest} is decided by {decider}"
     else:
         text = (
             f"plan: let {decider} decide what comes after version {newest}.\n"
             "Stop all writers that do not go through Holdfast, then add --confirm to do it"
         )
-    print_result(shown, text, as_json=arguments.json)
+    print_result(shown, text)
     return Exit.OK
 
 
@@ -157,24 +110,23 @@ def _check_adoption(
         connected.identity()
 
 
-def release(arguments: argparse.Namespace) -> Exit:
+def release(target: Target, *, confirm: bool) -> Exit:
     """Give a table back, or say what that would mean."""
-    options = storage_options(arguments.option)
-    store = open_store(arguments.uri, options)
+    uri, options, commit_store = target.uri, target.options, target.commit_store
+    store = open_store(uri, options)
     pin = read_pin(store)
     if pin is None:
         raise NotFoundError("no Holdfast table is here", location=store.location)
-    done = bool(arguments.confirm)
-    if not done:  # refuse what --confirm would refuse
-        open_arbiter(arguments.uri, options, commit_store=arguments.commit_store).close()
+    if not confirm:  # refuse what --confirm would refuse
+        open_arbiter(uri, options, commit_store=commit_store).close()
     newest = (
-        holdfast.release_table(arguments.uri, options, commit_store=arguments.commit_store)
-        if done
+        holdfast.release_table(uri, options, commit_store=commit_store)
+        if confirm
         else max(require_versions(store))
     )
     shown = {
-        "done": done,
-        "uri": arguments.uri,
+        "done": confirm,
+        "uri": uri,
         "version": newest,
         "arbiter": pin.arbiter.value,
         "commit_store": pin.store_url,
@@ -184,8 +136,8 @@ def release(arguments: argparse.Namespace) -> Exit:
         f"plan: finish what is unfinished and untie the table from {pin.store_url or pin.arbiter}."
         "\nStop all writers first, then add --confirm to do it"
     )
-    text = f"released: a plain Lance table, version {newest}" if done else plan
-    print_result(shown, text, as_json=arguments.json)
+    text = f"released: a plain Lance table, version {newest}" if confirm else plan
+    print_result(shown, text)
     return Exit.OK
 
 
@@ -196,29 +148,25 @@ def _shown(commit_store: str | None) -> str | None:
     return redacted(commit_store)
 
 
-def _pinned(pin: Pin | None) -> str | None:
+def pinned_url(pin: Pin | None) -> str | None:
     """Return where the commit store is that a table is tied to."""
     if pin is None or pin.store_url is None or pin.store_url == EMBEDDED:
         return None if pin is None else pin.store_url
     return os.environ.get(URL_VARIABLE) or pin.store_url
 
 
-def _history_text(found: list[VersionInfo]) -> str:
+def _history_text(versions: list[VersionInfo]) -> str:
     head = ("version", "time (UTC)", "operation", "rows", "fragments", "decided by", "txns")
     lines = [
         (
-            f"{one.version}",
+            one.version,
             f"{one.time:%Y-%m-%d %H:%M:%S}",
             one.operation,
-            f"{one.rows}",
-            f"{one.fragments}",
-            one.decided_by or ("FOREIGN" if one.foreign else "-"),
+            one.rows,
+            one.fragments,
+            one.decided_by or (paint("FOREIGN", "red") if one.foreign else "-"),
             " ".join(one.txns),
         )
-        for one in found
+        for one in versions
     ]
-    widths = [max(len(line[column]) for line in (head, *lines)) for column in range(len(head))]
-    return "\n".join(
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in (head, *lines)
-    )
+    return table_text(head, lines)

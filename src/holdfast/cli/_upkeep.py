@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import asdict
 
-from holdfast.cli._arguments import add_json, add_table, storage_options
-from holdfast.cli._output import Exit, is_quiet, print_result
-from holdfast.cli._roots import add_all, run_for_all
-from holdfast.cli._table import add_commit_store
-from holdfast.options import StorageOptions
+import click
+
+from holdfast.cli._declare import Target
+from holdfast.cli._output import SESSION, Exit, print_result
+from holdfast.cli._roots import run_for_all
+from holdfast.cli._terminal import Bar, paint
 from holdfast.upkeep import (
     Candidate,
     Diagnosis,
@@ -24,102 +24,57 @@ from holdfast.upkeep import (
 
 _QUIET_OBJECTS = 200  # fewer are read before anybody wonders
 _STEP = 50
+_COLOURS = {Severity.PROBLEM: "red", Severity.WARNING: "yellow"}
 
 
-def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the commands."""
-    examine = verbs.add_parser(
-        "doctor",
-        help="find what is wrong with a table, and appends that were lost",
-        description="Examine a table, Holdfast's or a plain Lance table; changes nothing. Exit "
-        "code 0 when there is nothing but notes, 1 when somebody should look.",
-        allow_abbrev=False,
-    )
-    bring = verbs.add_parser(
-        "rescue",
-        help="bring back appends that stock writers lost",
-        description="Commit lost appends again, each exactly once. Says what it would do until "
-        "--confirm is given.",
-        allow_abbrev=False,
-    )
-    for parser in (examine, bring):
-        add_table(parser)
-        add_commit_store(parser)
-        add_json(parser)
-    add_all(examine)
-    which = bring.add_mutually_exclusive_group(required=True)
-    which.add_argument(
-        "--id",
-        metavar="UUID",
-        action="append",
-        default=[],
-        help="a candidate that doctor named; repeat for more",
-    )
-    which.add_argument(
-        "--all", action="store_true", help="all candidates that nothing speaks against"
-    )
-    bring.add_argument("--confirm", action="store_true", help="do it; without, only say what")
-    examine.set_defaults(run=run_doctor)
-    bring.set_defaults(run=run_rescue)
-
-
-def run_doctor(arguments: argparse.Namespace) -> Exit:
+def run_doctor(target: Target, *, every_table: bool) -> Exit:
     """Examine a table, or all below a root."""
-    options = storage_options(arguments.option)
-    if arguments.all:
-        return run_for_all(arguments, options, lambda uri: _examine(arguments, options, uri))
-    return _examine(arguments, options, arguments.uri)
+    return run_for_all(target, _examine) if every_table else _examine(target)
 
 
-def _examine(arguments: argparse.Namespace, options: StorageOptions, uri: str) -> Exit:
-    progress = Progress()
-    found = doctor(
-        uri,
-        options,
-        commit_store=arguments.commit_store,
-        progress=progress,
-    )
-    progress.end()
-    print_result(_diagnosis(found), _diagnosis_text(found), as_json=arguments.json)
-    return Exit.OK if found.healthy else Exit.UNFIT
+def _examine(target: Target) -> Exit:
+    with Reading() as progress:
+        diagnosis = doctor(
+            target.uri, target.options, commit_store=target.commit_store, progress=progress
+        )
+    print_result(_diagnosis(diagnosis), _diagnosis_text(diagnosis))
+    return Exit.OK if diagnosis.healthy else Exit.UNFIT
 
 
-def run_rescue(arguments: argparse.Namespace) -> Exit:
+def run_rescue(target: Target, ids: tuple[str, ...], *, everything: bool, confirm: bool) -> Exit:
     """Plan or do a rescue."""
-    progress = Progress()
-    done = rescue(
-        arguments.uri,
-        storage_options(arguments.option),
-        ids="all" if arguments.all else arguments.id,
-        confirm=arguments.confirm,
-        commit_store=arguments.commit_store,
-        progress=progress,
-    )
-    progress.end()
-    print_result(_rescue(done), _rescue_text(done), as_json=arguments.json)
+    if everything == bool(ids):
+        raise click.UsageError("either --id or --all is needed", click.get_current_context())
+    with Reading() as progress:
+        done = rescue(
+            target.uri,
+            target.options,
+            ids="all" if everything else list(ids),
+            confirm=confirm,
+            commit_store=target.commit_store,
+            progress=progress,
+        )
+    print_result(_rescue(done), _rescue_text(done))
     return Exit.OK
 
 
-class Progress:
-    """One line on stderr, for tables that take long enough to wonder."""
+class Reading(Bar):
+    """How many objects are read, for tables that take long enough to wonder."""
 
     def __init__(self) -> None:
+        super().__init__(quiet=SESSION.quiet)
         self._said = 0
 
     def __call__(self, done: int, total: int) -> None:
         """Say how far it is, now and then."""
-        if is_quiet() or total < _QUIET_OBJECTS or done < self._said + _STEP:
+        if SESSION.quiet or total < _QUIET_OBJECTS or done < self._said + _STEP:
             return
         self._said = done
-        if sys.stderr.isatty():
-            print(f"\rreading {done} of {total} objects", end="", file=sys.stderr, flush=True)
+        text = f"reading {done} of {total} objects"
+        if self.is_shown:
+            self.show(text, done, total)
         elif done == total or done // _STEP % 20 == 0:
-            print(f"reading {done} of {total} objects", file=sys.stderr)
-
-    def end(self) -> None:
-        """Leave the line."""
-        if self._said and sys.stderr.isatty():
-            print(file=sys.stderr)
+            print(text, file=sys.stderr)
 
 
 def _candidate(one: Candidate) -> dict[str, object]:
@@ -170,7 +125,8 @@ def _diagnosis_text(found: Diagnosis) -> str:
     read = f"{found.versions} versions and {found.transactions} transactions read"
     lines = [f"{found.uri}: version {found.version}, {kind}; {read}"]
     for one in found.findings:
-        lines.append(f"{one.severity.value.upper():<8} {one.what}")
+        word = f"{one.severity.value.upper():<8}"
+        lines.append(f"{paint(word, _COLOURS.get(one.severity, ''))} {one.what}")
         place = one.candidate.id if one.candidate is not None else one.path
         since = "" if one.since is None else f"since {one.since:%Y-%m-%d %H:%M:%S} UTC"
         lines += [f"         {'  '.join(filter(None, (place, since)))}"] if place or since else []
@@ -181,7 +137,7 @@ def _diagnosis_text(found: Diagnosis) -> str:
         for severity in reversed(Severity)
         if (number := sum(one.severity is severity for one in found.findings))
     ]
-    verdict = "healthy" if found.healthy else "somebody should look"
+    verdict = paint("healthy", "green") if found.healthy else paint("somebody should look", "red")
     lines.append(f"{verdict}: {', '.join(counts) or 'nothing found'}")
     return "\n".join(lines)
 

@@ -2,66 +2,42 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
-from holdfast.cli._arguments import add_json, add_table, storage_options
+from holdfast.cli._declare import Target
 from holdfast.cli._output import Exit, print_result
-from holdfast.cli._table import add_commit_store
 from holdfast.errors import InvalidInputError
-from holdfast.upkeep import GRACE, Leftover, LeftoverKind, VacuumResult
-from holdfast.upkeep import vacuum as run_vacuum
+from holdfast.upkeep import Leftover, LeftoverKind, VacuumResult, vacuum
 
-_UNITS = {"d": "days", "h": "hours", "m": "minutes"}
+_UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 _SHOWN = 20
 
 
-def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command."""
-    text = "show what nobody needs in a table; with --confirm, delete it"
-    parser = verbs.add_parser("vacuum", help=text, description=text, allow_abbrev=False)
-    add_table(parser)
-    parser.add_argument(
-        "--what",
-        metavar="KIND",
-        action="append",
-        help=f"only leftovers of this kind: {', '.join(LeftoverKind)}; repeat for more",
-    )
-    parser.add_argument(
-        "--older-than",
-        metavar="TIME",
-        default=f"{GRACE.days}d",
-        help=f"how old a leftover must be: 7d, 12h, 90m; {GRACE.days}d by default, 1h at least",
-    )
-    parser.add_argument(
-        "--keep-versions-for",
-        metavar="TIME",
-        help="let go of versions, too: those that a newer one replaced longer ago than this; 7d "
-        "at least; tagged ones stay. Without it all versions stay",
-    )
-    parser.add_argument("--confirm", action="store_true", help="do it; without, only say what")
-    add_json(parser)
-    add_commit_store(parser)
-    parser.set_defaults(run=vacuum)
-
-
-def vacuum(arguments: argparse.Namespace) -> Exit:
+def run(
+    target: Target,
+    what: tuple[str, ...],
+    older_than: str,
+    keep_versions_for: str | None,
+    *,
+    confirm: bool,
+) -> Exit:
     """Plan, or delete."""
-    done = run_vacuum(
-        arguments.uri,
-        storage_options(arguments.option),
-        what=arguments.what,
-        grace=parse_duration(arguments.older_than),
-        keep_versions_for=_kept(arguments.keep_versions_for),
-        confirm=arguments.confirm,
-        commit_store=arguments.commit_store,
+    kept = keep_versions_for and parse_duration(keep_versions_for, "--keep-versions-for")
+    done = vacuum(
+        target.uri,
+        target.options,
+        what=what or None,
+        grace=parse_duration(older_than),
+        keep_versions_for=kept or None,
+        confirm=confirm,
+        commit_store=target.commit_store,
     )
     shown = {
         "done": done.applied,
-        "uri": arguments.uri,
+        "uri": target.uri,
         "version": done.version,
         "objects": len(done.leftovers),
         "bytes": done.size,
@@ -69,12 +45,8 @@ def vacuum(arguments: argparse.Namespace) -> Exit:
         "listed": done.raised,
         "waiting": [_shown(one) for one in done.waiting],
     }
-    print_result(shown, _text(done), as_json=arguments.json)
+    print_result(shown, _text(done))
     return Exit.OK
-
-
-def _kept(text: str | None) -> timedelta | None:
-    return None if text is None else parse_duration(text, "--keep-versions-for")
 
 
 def parse_duration(text: str, option: str = "--older-than") -> timedelta:
@@ -89,15 +61,16 @@ def parse_duration(text: str, option: str = "--older-than") -> timedelta:
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
-def parse_interval(text: str) -> timedelta:
+def parse_interval(text: str, option: str) -> timedelta:
     """Return a time of at least a second: 30s, 1m, 1h.
 
     Raises:
         InvalidInputError: it is none.
     """
-    if re.fullmatch("[1-9][0-9]{0,4}s", text):
-        return timedelta(seconds=int(text[:-1]))
-    return parse_duration(text, "a time")
+    match = re.fullmatch("0*([1-9][0-9]{0,4})([smhd])", text.strip())
+    if match is None:
+        raise InvalidInputError(f"{option} is a time such as 30s, 5m or 1h", given=text[:40])
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
 def _shown(one: Leftover) -> dict[str, object]:

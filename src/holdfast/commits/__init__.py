@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         VersionInfo,
         foreign,
         in_parallel,
-        in_windows,
         list_versions,
         read_history,
         read_status,
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
         unfinished,
     )
     from holdfast.commits._joined import join_rows
-    from holdfast.commits._lance import is_foreign, is_panic, meaning_of, translated
+    from holdfast.commits._lance import is_foreign, is_panic, meaning_of, told_by, translated
     from holdfast.commits._ledger import Ledger
     from holdfast.commits._log_rules import (
         After,
@@ -99,7 +98,6 @@ __all__ = [
     "foreign",
     "hold",
     "in_parallel",
-    "in_windows",
     "is_foreign",
     "is_panic",
     "join_rows",
@@ -118,6 +116,7 @@ __all__ = [
     "reporting",
     "require_rows",
     "require_versions",
+    "told_by",
     "transaction_of",
     "translated",
     "unfinished",
@@ -137,12 +136,12 @@ __getattr__ = load_names(
         "_group": "GroupCommit Ticket",
         "_held": "hold reporting",
         "_history": (
-            "VERSIONS_FOLDER Records TableStatus VersionInfo foreign in_parallel in_windows "
+            "VERSIONS_FOLDER Records TableStatus VersionInfo foreign in_parallel "
             "list_versions read_history read_status read_version records_of require_versions "
             "transaction_of unfinished"
         ),
         "_joined": "join_rows",
-        "_lance": "is_foreign is_panic meaning_of translated",
+        "_lance": "is_foreign is_panic meaning_of told_by translated",
         "_ledger": "Ledger",
         "_log_rules": "After changes_rows check_log_id lost_log register_keeper",
         "_namespace": "Namespace",

@@ -25,11 +25,11 @@ from holdfast.commits._floor import check_not_due
 from holdfast.commits._group import GroupCommit, Ticket
 from holdfast.commits._log_rules import After
 from holdfast.commits._opening import opened
-from holdfast.commits._operation import AlreadyAppliedError, Committed, Lent, Operation
+from holdfast.commits._operation import AlreadyAppliedError, Committed, Lent, LongLived, Operation
 from holdfast.commits._queue import Queue
 from holdfast.commits._syncing import SYNCING
 from holdfast.commits._versions import Versions
-from holdfast.errors import ConflictError, ErrorKind, InvalidInputError, NotFoundError
+from holdfast.errors import ConflictError, ErrorKind, InvalidInputError, NextStep, NotFoundError
 from holdfast.formats import Shape, read_config, read_mark, version_name
 from holdfast.storage import SupportsLocalFiles
 from holdfast.txn import Txn
@@ -174,12 +174,32 @@ class Appender:
             return Prepared(
                 table=ready.table, version=base.version, config=base.config, shape=ready.shape
             )
+        if base is not None:
+            table = self._open_version(base.version)
+            if table is not None:
+                self._ready = _Ready(base.shape, table)
+                return Prepared(
+                    table=table, version=base.version, config=base.config, shape=base.shape
+                )
         handle = self.open()
-        table, version = handle.table, int(handle.table.version)
-        if base is not None and base.version == version:
-            self._ready = _Ready(base.shape, table)  # not to be lent: it stays
-            return Prepared(table=table, version=version, config=base.config, shape=base.shape)
-        return Prepared(table=table, version=version, config=table.config(), handle=handle)
+        table = handle.table
+        return Prepared(
+            table=table, version=int(table.version), config=table.config(), handle=handle
+        )
+
+    def _open_version(self, version: int) -> lance.LanceDataset | None:
+        """Open one version, not to be lent: it stays. None if it is gone by now.
+
+        The newest would not do: while others commit it is another one than we read, and an
+        append that starts so would be left to Lance, which waits for long when it loses.
+        """
+        hook = LongLived(self._versions)
+        client: Any = hook  # Any: Lance wants a namespace and gets one by its methods
+        try:
+            with hook.settled():
+                return opened(client, version)
+        except NotFoundError:
+            return None
 
     def open(self) -> Handle:
         """Open the newest version; an append may use the handle once.
@@ -247,7 +267,7 @@ class Appender:
             try:
                 return self._try_commit(waiting)
             except ConflictError as error:
-                if type(error) is not ConflictError or not left:
+                if error.next_step is not NextStep.AGAIN or not left:
                     raise
         raise AssertionError("unreachable")
 
@@ -282,6 +302,7 @@ class Appender:
                 decided=line.close,
                 begun_on=min(begun_on, default=None),
                 after=after,
+                built_anew=True,
             )
             with operation.settled():
                 table = self._borrowed(appends, operation) or self._opened(operation)
@@ -390,12 +411,9 @@ def _distinct(tickets: Tickets) -> list[Ticket[Waiting, Committed]]:
 
 
 def _settle_applied(tickets: Tickets, error: AlreadyAppliedError) -> None:
-    applied = error.details["txns"]
-    assert isinstance(applied, tuple)  # noqa: S101 - set by AlreadyAppliedError itself
-    version = int(str(error.details["version"]))
     for ticket in tickets:
         append = ticket.item.append
-        if append.others and not set(append.txns).isdisjoint(applied):
+        if append.others and not set(append.txns).isdisjoint(error.txns):
             ticket.fail(error)  # only some of its rows are there: whoever joined them parts them
-        elif append.txn in applied:
-            ticket.succeed(Committed(version, applied=False))
+        elif append.txn in error.txns:
+            ticket.succeed(Committed(error.version, applied=False))

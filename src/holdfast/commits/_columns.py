@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.commits._history import transaction_of
-from holdfast.errors import ConflictError, NotFoundError
+from holdfast.errors import ConflictError, NextStep, NotFoundError
 from holdfast.formats import Column, Head, VersionFacts, version_name
 from holdfast.storage import ObjectStore
 
@@ -25,6 +25,8 @@ Columns: TypeAlias = Mapping[int, Column]
 
 class ColumnsChangedError(ConflictError):
     """The rows were written for other columns; trying again would not help."""
+
+    next_step = NextStep.NEVER
 
 
 def columns_of(table: lance.LanceDataset) -> Columns:
@@ -54,7 +56,6 @@ def check_columns(then: Columns, now: Columns, used: set[int]) -> None:
         raise ColumnsChangedError(
             "the table's columns changed since these rows were written: append them again",
             changes="; ".join(changed)[:300],
-            retryable=False,
         )
 
 

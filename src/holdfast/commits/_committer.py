@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import lance
 
-from holdfast.commits._lance import OVERTAKEN
 from holdfast.commits._log_rules import After
 from holdfast.commits._opening import opened
 from holdfast.commits._operation import (
@@ -21,7 +20,7 @@ from holdfast.commits._operation import (
 )
 from holdfast.commits._queue import Queue
 from holdfast.commits._versions import Edit, Versions
-from holdfast.errors import ConflictError, InvalidInputError, NotFoundError
+from holdfast.errors import ConflictError, InvalidInputError, NextStep, NotFoundError
 from holdfast.formats import Head, read_config, version_name
 from holdfast.txn import Txn
 
@@ -55,7 +54,7 @@ class Committer:
         Raises:
             LogWaitsError, LogLostError: see `holdfast.commits._log_rules`.
             StaleWorkError: vacuum may have taken files that it shows.
-            ConflictError: others changed what it is based on; `retryable` tells whether
+            ConflictError: others changed what it is based on; `next_step` tells whether
                 building it anew may help.
             CommitUnknownError: the outcome could not be learnt; repeat with the same txn.
             InvalidInputError, NotFoundError: no such operation or version.
@@ -67,12 +66,12 @@ class Committer:
             try:
                 return self._try_commit(operation, read_version, txn, edit, oldest, after=after)
             except AlreadyAppliedError as error:
-                return Committed(int(str(error.details["version"])), applied=False)
+                return Committed(error.version, applied=False)
             except ConflictError as error:
                 there = self._find(txn)
                 if there is not None:  # a repeat of this very operation was the other writer
                     return Committed(there, applied=False)
-                if not error.details.get(OVERTAKEN) or not left:
+                if error.next_step is not NextStep.AGAIN or not left:
                     raise
         raise AssertionError("unreachable")
 

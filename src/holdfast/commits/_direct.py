@@ -18,6 +18,8 @@ there, and its columns are the very same. The steps:
 
 Who loses in 4 has got the winner's bytes and goes back to 3 with them. Whatever is not plain
 (`formats._append` says what is) is left to Lance, and decided by the hook as ever.
+
+By put-if-absent nobody gives turns: `_contention` says how nobody starves there all the same.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ import lance
 from holdfast._clock import Clock, SystemClock
 from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter import EndsTurn, Lost
+from holdfast.commits._contention import Contention
 from holdfast.commits._log_rules import After
 from holdfast.commits._versions import AlreadyAppliedError, Versions
 from holdfast.errors import (
@@ -39,6 +42,7 @@ from holdfast.errors import (
     HoldfastError,
     LogLostError,
     LogWaitsError,
+    NextStep,
     UnavailableError,
 )
 from holdfast.formats import (
@@ -73,6 +77,9 @@ class Direct:
         self._ids = ids or RandomIds()
         self._last: Base | None = None  # a version that is or was the newest
         self._remembers = not isinstance(versions.core.store, SupportsLocalFiles)
+        self._contention = Contention(self._clock, self._ids)
+        # Elsewhere writers take turns: in a commit store, or in the kernel's line.
+        self._races = self._remembers and not versions.core.arbiter.refuses_old_names
 
     def hint(self) -> Base | None:
         """Return a version that is good enough to write rows for, as `newest`; it may be older.
@@ -94,7 +101,7 @@ class Direct:
             HoldfastError: as for `Table.dataset`.
         """
         known = self._last if self._remembers else None
-        with _told():
+        with _told(), self._contention.timed():
             manifest = self._versions.newest_manifest(known)
         if manifest is None:
             self._last = None
@@ -181,7 +188,9 @@ class Direct:
         durable: Callable[[], None],
         after: After | None = None,
     ) -> int | None:
-        turn: EndsTurn | None = None
+        line = _Line(self._versions)
+        if self._races:
+            self._contention.begin()
         try:
             base, exact = self._first()
             for left in reversed(range(_TRIES)):
@@ -197,30 +206,30 @@ class Direct:
                         self._clock.now(),
                         dated=not self._remembers,
                         after=after,
-                        decided=None if turn is None else turn.end,
+                        decided=line.leave,
                     )
-                except (AlreadyAppliedError, LogLostError, LogWaitsError):
-                    if exact:
-                        raise
-                    base, exact = self.newest(), True
-                    continue
-                except ConflictError as error:
-                    if type(error) is not ConflictError or not left:
+                except (ConflictError, LogLostError) as error:
+                    if not _may_pass(error, exact=exact) or not left:
                         raise
                     base, exact = self.newest(), True
                     continue
                 if not isinstance(made, Lost):
                     self._learn(made)
                     return base.version + 1
-                base, exact = self._learn(made.body), False
-                if turn is None and left and self._remembers:
-                    turn = self._versions.take_turn()
-                    base = self._peek(base) if turn is not None else base
-                base = _plain(base)
+                base, exact = self._after_loss(made.body, line)
         finally:
-            if turn is not None:
-                turn.end()
+            self._contention.end()
+            line.leave()
         raise ConflictError("other writers were faster, again and again: try again later")
+
+    def _after_loss(self, winner: bytes, line: _Line) -> tuple[Base | None, bool]:
+        """Return the version to build on next, and whether it is surely the newest."""
+        base = self._learn(winner)
+        if self._races and self._contention.lose():
+            return self.newest(), True
+        if self._remembers and line.join():
+            base = self._peek(base)
+        return _plain(base), False
 
     def _peek(self, base: Base) -> Base:
         """Return the newest decided version, if it is above the one that we know."""
@@ -250,6 +259,35 @@ class Direct:
         if version % _HINT_EVERY == 0:
             with suppress(HoldfastError):
                 self._versions.core.store.put(HINT_PATH, hint_of(version))
+
+
+class _Line:
+    """Our place among those who lost a decision, if there is such a line."""
+
+    def __init__(self, versions: Versions) -> None:
+        self._versions = versions
+        self._turn: EndsTurn | None = None
+        self._joined = False
+
+    def join(self) -> bool:
+        """Wait for our turn, once; tell whether we got one now."""
+        if self._joined:
+            return False
+        self._joined = True
+        self._turn = self._versions.take_turn()
+        return self._turn is not None
+
+    def leave(self) -> None:
+        """Let the next one go on; may be repeated."""
+        if self._turn is not None:
+            self._turn.end()
+
+
+def _may_pass(error: HoldfastError, *, exact: bool) -> bool:
+    """Tell whether an obstacle may be gone when the newest version is read."""
+    if isinstance(error, AlreadyAppliedError | LogLostError | LogWaitsError):
+        return not exact  # it was seen in a version that may not be the newest
+    return isinstance(error, ConflictError) and error.next_step is NextStep.AGAIN
 
 
 def _plain(base: Base | None) -> Base | None:

@@ -6,7 +6,7 @@ applied is told by its config, who decided it by its record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -281,16 +281,6 @@ def in_parallel(call: Callable[[In], Out], items: Iterable[In]) -> Iterator[Out]
     """Yield the results in order; requests of one table go out several at a time."""
     with ThreadPoolExecutor(_READERS, thread_name_prefix="holdfast-read") as pool:
         yield from pool.map(call, items)
-
-
-def in_windows(call: Callable[[In], Out], items: Sequence[In], size: int = 64) -> Iterator[Out]:
-    """Yield the results in order, reading ahead of the caller by so many items and no more.
-
-    For results that are large: `in_parallel` keeps all that the caller has not taken yet.
-    """
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="holdfast-read") as pool:
-        for start in range(0, len(items), size):
-            yield from pool.map(call, items[start : start + size])
 
 
 def _info(

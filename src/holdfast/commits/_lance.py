@@ -21,16 +21,11 @@ from holdfast.errors import (
     CorruptError,
     HoldfastError,
     InvalidInputError,
+    NextStep,
     NotFoundError,
     PermissionDeniedError,
     UnavailableError,
 )
-
-RETRYABLE = "retryable"
-"""The detail of a conflict that says whether reading again and rebuilding may help."""
-
-OVERTAKEN = "overtaken"
-"""The detail of a conflict that only patience was missing for: the same may be tried as it is."""
 
 _OVERTAKEN = re.compile("after [0-9]+ retries|too many concurrent writers", re.IGNORECASE)
 _SHOWN_CHARS = 300
@@ -108,8 +103,7 @@ def meaning_of(error: BaseException, location: str) -> HoldfastError:
     """Return the error of ours that says what one of Lance's means to the caller."""
     if isinstance(error, HoldfastError):
         return error
-    told = _SOURCE.sub("", _TRACEBACK.sub("", str(error)))
-    text = " ".join(_QUERY.sub("?...", told).split())[:_SHOWN_CHARS]
+    text = told_by(error)
     if is_panic(error):
         return HoldfastError(
             "a library stopped in the middle of a call, as it does for values or files that it "
@@ -119,17 +113,25 @@ def meaning_of(error: BaseException, location: str) -> HoldfastError:
         )
     for pattern, kind, message in _MEANINGS:
         if re.search(pattern, text, re.IGNORECASE):
-            how = _how_to_retry(error, text) if kind is ConflictError else {}
-            return kind(message, table=location, **how, reason=text)
+            meant = kind(message, table=location, reason=text)
+            if isinstance(meant, ConflictError):
+                return meant.leading_to(_next_step(error, text))
+            return meant
     if isinstance(error, ValueError | TypeError):
         return InvalidInputError("Lance refused the call", table=location, reason=text)
     return HoldfastError("Lance failed", table=location, reason=text)
 
 
-def _how_to_retry(error: BaseException, text: str) -> dict[str, bool]:
-    overtaken = _OVERTAKEN.search(text) is not None
-    retryable = overtaken or bool(getattr(error, "retryable", True))
-    return {RETRYABLE: retryable, OVERTAKEN: overtaken}
+def _next_step(error: BaseException, text: str) -> NextStep:
+    if _OVERTAKEN.search(text) is not None:
+        return NextStep.AGAIN  # only patience was missing
+    return NextStep.REBUILD if getattr(error, "retryable", True) else NextStep.NEVER
+
+
+def told_by(error: BaseException) -> str:
+    """Return what an error of Lance says, without secrets and without places in its source."""
+    told = _SOURCE.sub("", _TRACEBACK.sub("", str(error)))
+    return " ".join(_QUERY.sub("?...", told).split())[:_SHOWN_CHARS]
 
 
 @contextmanager

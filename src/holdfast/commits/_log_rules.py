@@ -177,7 +177,6 @@ def check_merged(versions: Versions, entry: LogEntry, after: After | None) -> No
             "the dataset with over_log=True if no key is in both",
             shards=", ".join(behind[:3]),
             waiting=len(behind),
-            retryable=True,
         )
 
 

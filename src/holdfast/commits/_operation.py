@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from holdfast.commits._lance import OVERTAKEN, RETRYABLE, meaning_of
+from holdfast.commits._lance import meaning_of
 from holdfast.commits._log_rules import After
 from holdfast.commits._namespace_errors import for_lance, raising_for_lance
 from holdfast.commits._versions import AlreadyAppliedError, Edit, Versions
@@ -23,6 +23,7 @@ from holdfast.errors import (
     ConflictError,
     HoldfastError,
     LogWaitsError,
+    NextStep,
     NotFoundError,
 )
 from holdfast.txn import Txn
@@ -171,8 +172,11 @@ class LongLived:
             raise
         except Exception as error:
             if self._trouble is None:
-                raise meaning_of(error, self._versions.core.location) from error
+                raise self._meaning_of(error) from error
             raise self._trouble from error
+
+    def _meaning_of(self, error: Exception) -> HoldfastError:
+        return meaning_of(error, self._versions.core.location)
 
     @contextmanager
     def _noted(self) -> Iterator[None]:
@@ -198,6 +202,7 @@ class Operation(LongLived):
         begun_on: the version that was read before files were written, if the transaction may
             have read a later one.
         after: as for `LongLived`.
+        built_anew: whoever commits it builds it on the newest version for each try.
     """
 
     def __init__(
@@ -212,8 +217,10 @@ class Operation(LongLived):
         decided: Callable[[], None] | None = None,
         begun_on: int | None = None,
         after: After | None = None,
+        built_anew: bool = False,
     ) -> None:
         super().__init__(versions, after, begun_on)
+        self._built_anew = built_anew
         self._files = files
         self._txns = txns
         self._synced = synced
@@ -290,14 +297,19 @@ class Operation(LongLived):
                 return  # decided, and durable: what failed came after
             if self._verdict is None:
                 raise
-            if type(self._verdict) is ConflictError:
+            if _is_mere_loss(self._verdict):
                 raise ConflictError(
                     "other writers changed what this commit is based on: read again, rebuild "
                     "and try again",
-                    **_kept(error),
                     reason=str(error)[:300],
-                ) from error
+                ).leading_to(_next_step(error)) from error
             raise self._verdict from error
+
+    def _meaning_of(self, error: Exception) -> HoldfastError:
+        meant = super()._meaning_of(error)
+        if self._built_anew and isinstance(meant, ConflictError):
+            return meant.leading_to(NextStep.AGAIN)  # what excludes this try tells nothing of that
+        return meant
 
 
 class Lent(LongLived):
@@ -324,9 +336,13 @@ class Lent(LongLived):
         return self.operation.describe_table_version(request)
 
 
-def _kept(error: HoldfastError) -> dict[str, object]:
-    """Return how a conflict may be tried again, if Lance said so."""
-    return {key: error.details[key] for key in (RETRYABLE, OVERTAKEN) if key in error.details}
+def _next_step(error: HoldfastError) -> NextStep:
+    return error.next_step if isinstance(error, ConflictError) else NextStep.NEVER
+
+
+def _is_mere_loss(verdict: HoldfastError) -> bool:
+    """Tell whether somebody else had the version, and nothing more is known against the commit."""
+    return isinstance(verdict, ConflictError) and verdict.next_step is NextStep.AGAIN
 
 
 __all__ = [

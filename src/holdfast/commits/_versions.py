@@ -51,6 +51,7 @@ from holdfast.errors import (
     ConflictError,
     HoldfastError,
     InvalidInputError,
+    NextStep,
     NotFoundError,
     PermissionDeniedError,
     StaleHandleError,
@@ -97,10 +98,19 @@ still holds when they are decided.
 
 
 class AlreadyAppliedError(ConflictError):
-    """Some transactions of a commit are in the table already; the commit was not made."""
+    """Some transactions of a commit are in the table already; the commit was not made.
+
+    Attributes:
+        txns: which.
+        version: a version that has them.
+    """
+
+    next_step = NextStep.NEVER
 
     def __init__(self, message: str, *, txns: Sequence[Txn] = (), version: int = 0) -> None:
         super().__init__(message, txns=tuple(txns), version=version)
+        self.txns = tuple(txns)
+        self.version = version
 
 
 class Versions:
@@ -690,7 +700,7 @@ def _noticing_lost_files() -> Iterator[None]:
     try:
         yield
     except NotFoundError as error:
-        if not str(error.details.get("path", "")).startswith("data/"):
+        if not error.missing_path.startswith("data/"):
             raise
         raise StaleWorkError(
             "a file of this commit is gone: vacuum took it, or somebody else; nothing was "

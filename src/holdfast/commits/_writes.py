@@ -32,6 +32,7 @@ from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
     LogWaitsError,
+    NextStep,
 )
 from holdfast.formats import add_key, key_columns
 from holdfast.txn import TxnLike, parse_txn
@@ -232,7 +233,7 @@ class Writes:
                     operation, read_version=newest, txn=txn, begun_on=begun_on
                 )
             except ConflictError as error:
-                if not error.details.get("retryable") or not left:
+                if error.next_step is NextStep.NEVER or not left:
                     raise
         raise AssertionError("unreachable")
 

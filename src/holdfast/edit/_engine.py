@@ -46,6 +46,7 @@ from holdfast.errors import (
     ConflictError,
     InvalidInputError,
     LogWaitsError,
+    NextStep,
     RowConflictError,
     StaleWorkError,
 )
@@ -77,6 +78,8 @@ _KEEPS_ROWS = {
 
 class _OvertakenError(ConflictError):
     """Another version came between the one that was looked at and the one to be made."""
+
+    next_step = NextStep.REBUILD
 
 
 @dataclass(frozen=True, slots=True)

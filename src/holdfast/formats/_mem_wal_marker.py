@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
-from holdfast.errors import ConflictError, CorruptError, InvalidInputError
+from holdfast.errors import ConflictError, CorruptError, InvalidInputError, NextStep
 from holdfast.formats._lance_messages import View, lance_view
 from holdfast.formats._mem_wal_details import MEM_WAL_INDEX
 from holdfast.formats._names import check_shard_id
@@ -39,6 +39,8 @@ _VIEW: View = {
 
 class MergedAlreadyError(ConflictError):
     """The generation is in the base table already; this merge of it was not made."""
+
+    next_step = NextStep.NEVER
 
 
 def mark_merged(

@@ -17,7 +17,7 @@ from lance.bitmap import Bitmap
 from lance.dataset import Index, IndexFile
 
 from holdfast.commits import AlreadyAppliedError, Operation, Versions, opened
-from holdfast.errors import ConflictError, CorruptError, NotFoundError
+from holdfast.errors import ConflictError, CorruptError, NextStep, NotFoundError
 from holdfast.formats import Plan
 from holdfast.index._finalize import Complete
 from holdfast.index._plan import same_properties
@@ -59,7 +59,7 @@ class TableCommits:
             try:
                 return self._try(complete)
             except ConflictError as error:
-                if type(error) is not ConflictError or error.details.get("final") or not left:
+                if error.next_step is not NextStep.AGAIN or not left:
                     raise
         raise AssertionError("unreachable")
 
@@ -80,11 +80,16 @@ class TableCommits:
                 done = lance.LanceDataset.commit(table, change, read_version=table.version)
                 operation.returned(int(done.version))
         except AlreadyAppliedError as error:
-            return int(str(error.details["version"])), False
+            return error.version, False
         return int(operation.version or 0), True
 
     def _open(self, plan: Plan) -> tuple[Operation, lance.LanceDataset]:
-        operation = Operation(self._versions, [txn_of(plan)], begun_on=plan.version)
+        operation = Operation(
+            self._versions,
+            [txn_of(plan)],
+            begun_on=plan.version,
+            built_anew=True,
+        )
         hook: Any = operation  # Any: Lance wants a namespace and gets one by its methods
         with operation.settled():
             return operation, opened(hook)
@@ -165,7 +170,7 @@ class TableCommits:
 
 def _final(message: str, **details: object) -> ConflictError:
     """Return a conflict that trying again does not help."""
-    return ConflictError(message, **details, final=True)
+    return ConflictError(message, **details).leading_to(NextStep.NEVER)
 
 
 def txn_of(plan: Plan) -> OwnTxn:

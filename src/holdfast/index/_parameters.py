@@ -16,7 +16,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from holdfast.commits import meaning_of
+from holdfast.commits import told_by
 from holdfast.errors import CorruptError, InvalidInputError
 from holdfast.formats import BuildRecord, Details, index_folder, index_id
 from holdfast.index._lance import details_of, stage
@@ -107,9 +107,8 @@ def settle(column: str, field: pa.Field, parameters: Mapping[str, Any]) -> Settl
             table = lance.write_dataset(rows, folder)
             made = stage(table, _sample(name, parameters), (0,), _SAMPLE_ID)
         except (TypeError, ValueError, OSError) as error:
-            reason = meaning_of(error, column).details.get("reason")
             raise InvalidInputError(
-                "this column cannot be indexed so", column=column, reason=reason
+                "this column cannot be indexed so", column=column, reason=told_by(error)
             ) from error
         files = [Path(folder) / index_folder(_SAMPLE_ID) / file.path for file in made.files or ()]
         found = next((file for file in files if file.name.endswith("metadata.lance")), None)

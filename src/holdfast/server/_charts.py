@@ -9,6 +9,15 @@ WIDTH, HEIGHT = 560, 132
 _LEFT, _BOTTOM, _TOP = 44, 20, 8
 _WIDEST = 36
 
+_PAGE, _LABELS, _ROOM, _THICK, _GAP, _HEAD = 760, 290, 340, 18, 10, 40
+_STYLE = (
+    'text { font: 13px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #1f2933; } '
+    ".head { font-size: 15px; font-weight: 600; } .bar0 { fill: #1b7f5c; } "
+    ".bar1 { fill: #5a67d8; } .bar2 { fill: #b7791f; } "
+    "@media (prefers-color-scheme: dark) { text { fill: #e4e7eb; } .bar0 { fill: #3ebd93; } "
+    ".bar1 { fill: #8f9bff; } .bar2 { fill: #ecc94b; } }"
+)
+
 
 def bars(
     values: Sequence[float], *, title: str, unit: str, start: str, end: str, peak: str | None = None
@@ -37,6 +46,47 @@ def bars(
         middle = (_LEFT + WIDTH) / 2
         drawn = f'<text class="axis" x="{middle}" y="64" text-anchor="middle">none yet</text>'
     return _framed(drawn, title=title, top=top, unit=unit, start=start, end=end)
+
+
+def compared(
+    rows: Sequence[tuple[str, Sequence[float]]], *, title: str, unit: str, series: Sequence[str]
+) -> str:
+    """Return a chart that stands alone: bars from left to right, one group per row.
+
+    Args:
+        rows: what each group is called, and how long its bars are, in the order of `series`.
+        title: what is shown.
+        unit: what is counted.
+        series: what the bars of a group are; one name for charts with one bar per row.
+    """
+    highest = max((value for _, values in rows for value in values), default=0.0)
+    group = _THICK * len(series) + _GAP
+    legend = _GAP if len(series) == 1 else _THICK + _GAP
+    height = _HEAD + legend + group * len(rows)
+    drawn = []
+    for number, name in enumerate(series if len(series) > 1 else ()):
+        x = 12 + number * 200
+        drawn.append(
+            f'<rect class="bar{number}" x="{x}" y="{_HEAD - 6}" width="12" height="12"/>'
+            f'<text class="small" x="{x + 18}" y="{_HEAD + 4}">{escape(name)}</text>'
+        )
+    for place, (label, values) in enumerate(rows):
+        top = _HEAD + legend + place * group
+        middle = top + _THICK * len(values) / 2 + 4
+        drawn.append(f'<text class="small" x="12" y="{middle:.1f}">{escape(label)}</text>')
+        for number, value in enumerate(values):
+            wide = value / highest * _ROOM if highest > 0 else 0.0
+            y = top + number * _THICK
+            drawn.append(
+                f'<rect class="bar{number}" x="{_LABELS}" y="{y}" width="{max(wide, 1):.1f}" '
+                f'height="{_THICK - 3}"/><text class="small" x="{_LABELS + wide + 6:.1f}" '
+                f'y="{y + _THICK - 6}">{_shown(value)} {escape(unit)}</text>'
+            )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_PAGE} {height}" role="img" '
+        f'aria-label="{escape(title)}"><style>{_STYLE}</style>'
+        f'<text class="head" x="12" y="22">{escape(title)}</text>{"".join(drawn)}</svg>\n'
+    )
 
 
 def _framed(drawn: str, *, title: str, top: str, unit: str, start: str, end: str) -> str:

@@ -23,6 +23,7 @@ variants, geometry, user-defined types, decimals of more than 38 digits.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 import pyarrow as pa
@@ -38,6 +39,10 @@ from holdfast.spark._vectors import cast_vectors
 VECTOR_KEY = "arrow.fixed-size-list.size"
 """The metadata of a Spark column that is stored as a vector of that length."""
 
+# Spark 4.1 takes no zone here, and means UTC.
+_IN_UTC: dict[str, Any] = (  # Any: the releases of PySpark differ in what they take
+    {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}
+)
 _BLOB = {b"lance-encoding:blob", b"lance-schema:blob"}
 _WIDER: Mapping[Any, Any] = {  # Any: pyarrow ships no types
     pa.uint8(): pa.int16(),
@@ -107,7 +112,7 @@ def _spark_field(field: pa.Field) -> spark.StructField:
     metadata = {}
     if types.is_fixed_size_list(field.type):
         metadata[VECTOR_KEY] = field.type.list_size
-    kind = from_arrow_type(as_spark_reads(field.type, field.name))
+    kind = from_arrow_type(as_spark_reads(field.type, field.name), prefer_timestamp_ntz=True)
     return spark.StructField(field.name, kind, field.nullable, metadata)
 
 
@@ -188,7 +193,7 @@ def batches_for_spark(
     Raises:
         InvalidInputError: a value has no place in Spark's type.
     """
-    wanted = to_arrow_schema(asked, timezone="UTC")
+    wanted = to_arrow_schema(asked, **_IN_UTC)
     for batch in batches:
         yield batch if batch.schema.equals(wanted) else _fitted(batch, wanted)
 
@@ -251,7 +256,7 @@ def _table_field(field: spark.StructField, sizes: Mapping[str, int]) -> pa.Field
             f"column {field.name!r} has a type that cannot be stored: cast it or leave it out",
             type=refused.simpleString(),
         )
-    kind = _nullable(to_arrow_type(field.dataType, timezone="UTC"))
+    kind = _nullable(to_arrow_type(field.dataType, **_IN_UTC))
     size = sizes.get(field.name.lower()) or (field.metadata or {}).get(VECTOR_KEY)
     if size is not None:
         if not types.is_list(kind) or not types.is_floating(kind.value_type):

@@ -111,7 +111,7 @@ class LocalStore(Handle):
             if file.is_dir():
                 raise FileNotFoundError(errno.ENOENT, "a folder")
             found = file.stat()
-        return ObjectInfo(path=path, size=found.st_size, modified=found.st_mtime)
+        return _info(path, found)
 
     def put(self, path: str, body: bytes) -> None:
         """Store the bytes, replacing what is there."""
@@ -326,11 +326,16 @@ def _scan(root: str, below: str) -> tuple[list[ObjectInfo], list[str]]:
         path = below + entry.name
         if not entry.is_dir():
             with contextlib.suppress(FileNotFoundError):
-                stat = entry.stat()
-                files.append(ObjectInfo(path=path, size=stat.st_size, modified=stat.st_mtime))
+                files.append(_info(path, entry.stat()))
         elif not entry.is_symlink():
             folders.append(f"{path}/")
     return files, folders
+
+
+def _info(path: str, stat: os.stat_result) -> ObjectInfo:
+    # Nobody can set the time of change back, as `touch` and `cp -p` do with the other one.
+    tag = f"{stat.st_ino:x}-{stat.st_ctime_ns:x}"
+    return ObjectInfo(path=path, size=stat.st_size, modified=stat.st_mtime, tag=tag)
 
 
 def _read(file: str, start: int, end: int | None) -> bytes:

@@ -350,6 +350,7 @@ def _info(path: str, metadata: opendal.types.Metadata) -> ObjectInfo:
         path=path,
         size=metadata.content_length,
         modified=0.0 if modified is None else modified.timestamp(),
+        tag=metadata.etag or None,
     )
 
 

@@ -22,12 +22,17 @@ from holdfast.errors import CommitUnknownError, InvalidInputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
-    """What a listing tells of one object; `md5` only where the store reports something like it."""
+    """What a listing tells of one object; `md5` only where the store reports something like it.
+
+    `tag` tells the content of a path from an earlier or later one (an ETag; on a disk the file's
+    number and time of change), where the store has something like it.
+    """
 
     path: str
     size: int
     modified: float
     md5: str | None = None
+    tag: str | None = None
 
 
 class NotDurableError(CommitUnknownError):

@@ -229,6 +229,7 @@ def _info(meta: obstore.ObjectMeta) -> ObjectInfo:
         size=meta["size"],
         modified=meta["last_modified"].timestamp(),
         md5=tag if _MD5.fullmatch(tag) else None,
+        tag=tag or None,
     )
 
 

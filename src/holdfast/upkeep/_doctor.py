@@ -50,6 +50,7 @@ from holdfast.upkeep._doctor_shards import ShardsExam
 from holdfast.upkeep._doctor_versions import VersionsExam
 from holdfast.upkeep._findings import Finding, FindingKind, Severity, stamp_of
 from holdfast.upkeep._log_findings import find_lost_log, find_past_log
+from holdfast.upkeep._memory import Memory, open_memory
 from holdfast.upkeep._survey import Progress, Survey, survey
 
 
@@ -97,9 +98,9 @@ def doctor(
 ) -> Diagnosis:
     """Examine a table: Holdfast's, or a plain Lance table. Reads only.
 
-    Every version and transaction file is read once, and what the logs of shards hold that is
-    not flushed. A commit that is under way on a plain table may look lost: stop the writers, or
-    look again.
+    Every version and transaction file is read once, but for those that an earlier run on this
+    machine has read, and what the logs of shards hold that is not flushed. A commit that is under
+    way on a plain table may look lost: stop the writers, or look again.
 
     Args:
         uri: where the table is.
@@ -119,7 +120,8 @@ def doctor(
     store = open_store(uri, options)
     tie = _tie(uri, options, store, commit_store)
     try:
-        seen = _survey(store, tie, progress)
+        memory = open_memory(store, tie.pin, clock.now())
+        seen = _survey(store, tie, progress, memory)
         # Without its commit store a table's shards are read as the object store shows them.
         reader = tie.arbiter or ConditionalPut(store, Verdict.ENFORCED)
         core = TableCore(store, reader, uri, options)
@@ -254,10 +256,12 @@ def _store_problem(uri: str, pin: Pin, error: HoldfastError) -> Finding:
     )
 
 
-def _survey(store: ObjectStore, tie: _Tie, progress: Progress | None) -> Survey | None:
+def _survey(
+    store: ObjectStore, tie: _Tie, progress: Progress | None, memory: Memory
+) -> Survey | None:
     """Read all versions; None if none can be read, of what was a table."""
     try:
-        return survey(store, tie.records, progress, past_damage=True)
+        return survey(store, tie.records, progress, past_damage=True, memory=memory)
     except CorruptError:
         return None
     except NotFoundError:

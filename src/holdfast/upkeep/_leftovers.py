@@ -3,12 +3,15 @@
 The order of reading is what makes it safe. First the store tells its time, by the stamp of
 an object that is written now; then the objects are listed, so no age is overstated. The
 versions are read last: a commit that lands in between is seen, and its files are needed.
+
+What earlier runs read is remembered, for plans: before anything goes that a version could show,
+`read_all_again` reads every version from the store.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,16 +21,13 @@ from holdfast._ids import Ids
 from holdfast.commits import (
     Records,
     in_parallel,
-    in_windows,
     list_versions,
-    read_version,
     records_of,
 )
 from holdfast.core import TableCore
 from holdfast.errors import CorruptError, HoldfastError, NotFoundError
 from holdfast.formats import (
     NO_MARK,
-    Reference,
     VacuumMark,
     is_path,
     is_transaction_path,
@@ -39,10 +39,11 @@ from holdfast.formats import (
 )
 from holdfast.storage import ObjectInfo, ObjectStore
 from holdfast.upkeep._branches import branch_manifests
+from holdfast.upkeep._manifests import Manifests
+from holdfast.upkeep._memory import Memory, open_memory
 
-# Names of files in bytes of any format: what Lance calls its data files, and more.
-_WINDOW = 64  # so many manifests are read ahead of what is made of them
 _LENGTH_BYTES = 3  # the length before a name may look like letters of it
+# Names of files in bytes of any format: what Lance calls its data files, and more.
 _FILE_NAME = re.compile(rb"[A-Za-z0-9_-]{8,}\.[a-z]{2,6}")
 
 
@@ -73,6 +74,7 @@ class Contents:
         going: those; what only they show, nobody needs.
         under_way: the versions that commits under way were built on; the names of their
             deletion files begin with a fragment and that version.
+        memory: what earlier runs read.
         progress: hears how many of how many versions were read.
     """
 
@@ -81,6 +83,7 @@ class Contents:
     now: float
     grace: timedelta
     objects: Mapping[str, ObjectInfo]
+    memory: Memory
     keep_versions_for: timedelta | None = None
     choose: Choose = field(default=lambda _contents, _listed: set())
     going: set[int] = field(default_factory=set)
@@ -91,7 +94,10 @@ class Contents:
     mark: VacuumMark = NO_MARK
     under_way: set[int] = field(default_factory=set)
     progress: Progress = field(default=lambda _done, _total: None)
-    _known: Reference | None = None  # a manifest whose files are all noted
+    _manifests: Manifests = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._manifests = Manifests(self.core.store, self.memory)
 
     @property
     def newest(self) -> int:
@@ -130,31 +136,43 @@ class Contents:
         Raises:
             CorruptError: the newest version cannot be read.
         """
+        listed, numbers = self._list()
+        self._read_manifests(listed, numbers - self.versions)
+
+    def read_all_again(self) -> None:
+        """Read every version from the store, whatever is remembered of it.
+
+        Raises:
+            CorruptError: the newest version cannot be read.
+        """
+        self.memory = Memory(None, self.now)
+        self._manifests = Manifests(self.core.store, self.memory)
+        self.mark = NO_MARK
+        self._read_manifests(*self._list())
+
+    def _list(self) -> tuple[Mapping[int, ObjectInfo], set[int]]:
+        """Return the versions that are listed, and the numbers of all that stay."""
         self.records = records_of(self.core.arbiter)
         decided = {} if self.records is None else self.records.found
         listed = list_versions(self.core.store)
         # What was not going when the plan was made, does not go now: its files were kept.
         self.going = self.choose(self, listed) - self.versions
-        fresh = {*listed, *decided} - self.versions - self.going
-        if fresh:
-            self._read_manifests(sorted(fresh, reverse=True))
+        return listed, {*listed, *decided} - self.going
 
-    def _read_manifests(self, versions: Sequence[int]) -> None:
+    def _read_manifests(self, listed: Mapping[int, ObjectInfo], numbers: set[int]) -> None:
         """Read versions, the newest first: older ones mostly show less of the same."""
+        versions = sorted(numbers, reverse=True)
         highest, marks = self.newest, []
-        for number, (version, body, whole) in enumerate(
-            in_windows(self._manifest, versions, _WINDOW), 1
-        ):
-            if body is None and version == versions[0] > highest:
-                raise CorruptError("the newest version cannot be read", version=version)
+        told = self._manifests.read(versions, listed, self.records)
+        for number, manifest in enumerate(told, 1):
+            if manifest.body is None and manifest.version == versions[0] > highest:
+                raise CorruptError("the newest version cannot be read", version=manifest.version)
             self.progress(number, len(versions))
-            if body is None:
+            if manifest.body is None:
                 continue
-            self._note_needed(body)
-            marks.append(read_mark(read_config(body)))
-            self.versions.add(version)
-            if whole and number % _WINDOW in {0, 1}:
-                self._known = Reference(body)  # all of it was noted a moment ago
+            self._note_needed(manifest.body)
+            marks.append(read_mark(read_config(manifest.body)))
+            self.versions.add(manifest.version)
         for mark in reversed(marks):
             if mark.number >= self.mark.number:  # a stock restore may have taken it back
                 self.mark = mark
@@ -167,21 +185,6 @@ class Contents:
         """
         self.keep_versions_for = None
         self.look_again()
-
-    def _manifest(self, version: int) -> tuple[int, bytes | None, bool]:
-        """Return a version's manifest, if it pays without fragments that were noted before.
-
-        Returns:
-            The version, the bytes, and whether all fragments are in them.
-        """
-        record = self.records.found.get(version) if self.records else None
-        body = read_version(self.core.store, version, record)
-        known = self._known
-        if known is None or body is None:
-            return version, body, True
-        small = known.without_known(body)
-        pays = 2 * len(small) < len(body)
-        return version, small if pays else body, not pays
 
     def note_commits_under_way(self) -> None:
         """Keep what young transactions speak of: their commits may be about to land."""
@@ -211,10 +214,15 @@ class Contents:
         self.named.update(_names_in(manifest))
 
     def _bytes(self, path: str) -> bytes:
+        kept = self.memory.recall(self.objects[path])
+        if kept is not None:
+            return kept.body
         try:
-            return self.core.store.get(path)
+            body = self.core.store.get(path)
         except NotFoundError:  # collected meanwhile
             return b""
+        self.memory.keep(self.objects[path], body)
+        return body
 
 
 def read_contents(
@@ -223,6 +231,8 @@ def read_contents(
     *,
     keep_versions_for: timedelta | None = None,
     choose: Choose | None = None,
+    remember: bool = False,
+    progress: Progress | None = None,
 ) -> Contents:
     """Read a table; writes nothing but the object that tells the time, and removes that.
 
@@ -232,7 +242,16 @@ def read_contents(
     """
     now = _time_of(core.store, core.ids)
     objects = {info.path: info for info in core.store.list() if is_path(info.path)}
-    contents = Contents(core=core, records=None, now=now, grace=grace, objects=objects)
+    contents = Contents(
+        core=core,
+        records=None,
+        now=now,
+        grace=grace,
+        objects=objects,
+        memory=open_memory(core.store, core.arbiter.pin, now) if remember else Memory(None, now),
+    )
+    if progress is not None:
+        contents.progress = progress
     if choose is not None:
         contents.keep_versions_for, contents.choose = keep_versions_for, choose
     contents.note_commits_under_way()
@@ -240,6 +259,7 @@ def read_contents(
     contents.look_again()
     if not contents.versions:
         raise NotFoundError("the table has no version yet", location=core.store.location)
+    contents.memory.save(contents.objects)
     return contents
 
 

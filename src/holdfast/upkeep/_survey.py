@@ -6,13 +6,12 @@ versions, so that it does not look lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast.commits import (
     Records,
     in_parallel,
-    in_windows,
     list_versions,
     read_version,
     require_versions,
@@ -20,7 +19,6 @@ from holdfast.commits import (
 )
 from holdfast.errors import CorruptError, InvalidInputError, NotFoundError
 from holdfast.formats import (
-    Reference,
     Transaction,
     VersionFacts,
     data_path,
@@ -31,11 +29,14 @@ from holdfast.formats import (
     version_name,
 )
 from holdfast.storage import ObjectInfo, ObjectStore
+from holdfast.upkeep._manifests import Manifest, Manifests
+from holdfast.upkeep._memory import Memory
 
 Progress = Callable[[int, int], None]
 """Called with how many objects were read, and how many there are."""
 
 _LOOKS_AGAIN = 3
+_FEW_FILES = 20  # so many are searched for in bytes quicker than all files are read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,8 @@ class Trace:
         transaction: the commit that made it; None when nothing tells any more.
         token: the mark of the decision that its config speaks of.
         as_decided: whether its bytes are those of its record; None without a record.
-        shows: of the files that were asked for, those it shows, with their fragment's id.
+        shows: of the files that were asked for and that no newer version shows, those that it
+            does, with their fragment's id.
         has_log: whether it says how far a log is merged.
     """
 
@@ -107,8 +109,9 @@ def survey(
     progress: Progress | None = None,
     *,
     past_damage: bool = False,
+    memory: Memory | None = None,
 ) -> Survey:
-    """Read a table's transactions and versions; changes nothing.
+    """Read a table's transactions and versions, but for what is remembered; changes nothing.
 
     With `past_damage` the newest version is the newest that can be read, for those who only
     look; others must not go on as if the ones above it were not there.
@@ -120,8 +123,13 @@ def survey(
     """
     objects = {info.path: info for info in store.list()}
     paths = [path for path in objects if is_transaction_path(path)]
-    surveyor = _Surveyor(store, records, progress or _silent, past_damage=past_damage)
-    return surveyor.read(objects, paths)
+    memory = memory or Memory(None, 0.0)
+    surveyor = _Surveyor(
+        store, records, progress or _silent, memory=memory, past_damage=past_damage
+    )
+    seen = surveyor.read(objects, paths)
+    memory.save(objects)
+    return seen
 
 
 class _Surveyor:
@@ -131,34 +139,35 @@ class _Surveyor:
         records: Records | None,
         progress: Progress,
         *,
+        memory: Memory,
         past_damage: bool,
     ) -> None:
+        self._memory = memory
+        self._manifests = Manifests(store, memory)
+        self._listed: Mapping[int, ObjectInfo] = {}
         self._past_damage = past_damage
         self._store = store
         self._records = records
         self._progress = progress
         self._unreadable: list[str] = []
-        self._known: Reference | None = None
 
     def read(self, objects: Mapping[str, ObjectInfo], paths: list[str]) -> Survey:
         numbers = self._versions()
         total = len(paths) + len(numbers)
         written = []
-        for count, (path, transaction) in enumerate(in_parallel(self._written, paths), 1):
+        for count, (info, body) in enumerate(self._transactions(objects, paths), 1):
             self._progress(count, total)
+            transaction = None if body is None else self._decode(info, body)
             if transaction is not None:
-                written.append(Written(transaction=transaction, info=objects[path]))
+                written.append(Written(transaction=transaction, info=info))
         asked = {file for one in written for file in one.files}
         _, manifest = self._newest(numbers)
         asked -= {path for path, _ in VersionFacts(manifest).data_files()}
-        # None of the files that are asked for is in the newest version, so of the others only
-        # what differs from it matters.
-        self._known = Reference(manifest)
         traces: dict[int, Trace] = {}
         for _ in range(_LOOKS_AGAIN):
             missing = sorted(set(numbers) - set(traces), reverse=True)
-            for trace in in_windows(lambda number: self._trace(number, asked), missing):
-                traces.update(trace)
+            for told in self._manifests.read(missing, self._listed, self._records):
+                traces.update(self._trace(told, asked))
                 self._progress(min(total, len(paths) + len(traces)), total)
             numbers = self._versions()
             if max(numbers) in traces or version_name(max(numbers)).path in self._unreadable:
@@ -178,8 +187,9 @@ class _Surveyor:
     def _versions(self) -> list[int]:
         """Return what is there or decided to be there."""
         decided = self._records.found if self._records else {}
-        listed = list_versions(self._store) if decided else require_versions(self._store)
-        return sorted({*listed, *decided})
+        find = list_versions if decided else require_versions
+        self._listed = find(self._store)
+        return sorted({*self._listed, *decided})
 
     def _newest(self, numbers: Iterable[int]) -> tuple[int, bytes]:
         """Return the newest version that can be read."""
@@ -205,39 +215,57 @@ class _Surveyor:
         record = self._records.found.get(version) if self._records else None
         return read_version(self._store, version, record)
 
-    def _written(self, path: str) -> tuple[str, Transaction | None]:
-        try:
-            return path, decode_transaction(self._store.get(path))
-        except NotFoundError:  # collected meanwhile
-            return path, None
-        except (CorruptError, InvalidInputError):
-            self._unreadable.append(path)
-            return path, None
+    def _transactions(
+        self, objects: Mapping[str, ObjectInfo], paths: Iterable[str]
+    ) -> Iterator[tuple[ObjectInfo, bytes | None]]:
+        """Yield transaction files: remembered ones, and then the others; None if one is gone."""
+        unread = []
+        for path in paths:
+            kept = self._memory.recall(objects[path])
+            if kept is None:
+                unread.append(objects[path])
+            else:
+                yield objects[path], kept.body
+        if unread:
+            yield from in_parallel(self._get, unread)
 
-    def _trace(self, version: int, asked: set[str]) -> dict[int, Trace]:
-        body = self._body(version)
+    def _get(self, info: ObjectInfo) -> tuple[ObjectInfo, bytes | None]:
+        try:
+            body = self._store.get(info.path)
+        except NotFoundError:  # collected meanwhile
+            return info, None
+        self._memory.keep(info, body)
+        return info, body
+
+    def _decode(self, info: ObjectInfo, body: bytes) -> Transaction | None:
+        try:
+            return decode_transaction(body)
+        except (CorruptError, InvalidInputError):
+            self._unreadable.append(info.path)
+            return None
+
+    def _trace(self, told: Manifest, asked: set[str]) -> dict[int, Trace]:
+        body = told.body
         if body is None:
             return {}
-        record = self._records.found.get(version) if self._records else None
-        as_decided = None if record is None else record.matches(body)
-        if self._known is not None:
-            body = self._known.without_known(body)
         try:
             facts = VersionFacts(body)
         except CorruptError:
-            self._unreadable.append(version_name(version).path)
+            self._unreadable.append(version_name(told.version).path)
             return {}
         # A search in the bytes is quick, and most versions show none of these files.
-        hit = any(path.rpartition("/")[2].encode() in body for path in asked)
+        hit = len(asked) > _FEW_FILES or any(
+            path.rpartition("/")[2].encode() in body for path in asked
+        )
         shows = {path: part for path, part in facts.data_files() if path in asked} if hit else {}
         trace = Trace(
             transaction=transaction_of(self._store, facts),
             token=facts.token,
-            as_decided=as_decided,
+            as_decided=told.as_decided,
             shows=shows,
             has_log=read_log_entry(body) is not None,
         )
-        return {version: trace}
+        return {told.version: trace}
 
 
 def _silent(_done: int, _total: int) -> None:

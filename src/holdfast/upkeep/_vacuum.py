@@ -24,7 +24,7 @@ from holdfast.errors import InvalidInputError
 from holdfast.events import EventKind, emit
 from holdfast.options import StorageOptions, suggestion
 from holdfast.storage import ObjectStore, open_store
-from holdfast.upkeep._leftovers import Contents, read_contents
+from holdfast.upkeep._leftovers import Contents, Progress, read_contents
 from holdfast.upkeep._numbers import Touch, is_numbered, may_rise, raise_number, read_due
 from holdfast.upkeep._vacuum_files import (
     Found,
@@ -130,6 +130,7 @@ def vacuum(
     keep_versions_for: timedelta | None = None,
     confirm: bool = False,
     commit_store: str | None = None,
+    progress: Progress | None = None,
 ) -> VacuumResult:
     """Find what nobody needs in a table and, when confirmed, delete it. Safe to repeat.
 
@@ -152,6 +153,7 @@ def vacuum(
             least. For ever by default. The newest stays, and so does one with a tag.
         confirm: delete; without it this is a plan.
         commit_store: another address of the table's commit store, with credentials, say.
+        progress: hears how many of how many versions were read.
 
     Raises:
         NotFoundError: there is no Holdfast table.
@@ -173,6 +175,8 @@ def vacuum(
             grace=grace,
             keep_versions_for=keep_versions_for,
             confirm=confirm,
+            remember=True,
+            progress=progress,
         )
     finally:
         arbiter.close()
@@ -192,6 +196,8 @@ def plan_vacuum(
     what: Collection[str] | None = None,
     grace: timedelta = GRACE,
     keep_versions_for: timedelta | None = None,
+    remember: bool = False,
+    progress: Progress | None = None,
 ) -> tuple[Contents, list[Leftover]]:
     """Return what nobody needs in a table, and the contents among which it was found.
 
@@ -200,7 +206,14 @@ def plan_vacuum(
     """
     _check_grace(grace)
     _check_kept(keep_versions_for, what)
-    return find_leftovers(core, _kinds(what), grace=grace, keep_versions_for=keep_versions_for)
+    return find_leftovers(
+        core,
+        _kinds(what),
+        grace=grace,
+        keep_versions_for=keep_versions_for,
+        remember=remember,
+        progress=progress,
+    )
 
 
 def find_leftovers(
@@ -209,6 +222,8 @@ def find_leftovers(
     *,
     grace: timedelta,
     keep_versions_for: timedelta | None = None,
+    remember: bool = False,
+    progress: Progress | None = None,
 ) -> tuple[Contents, list[Leftover]]:
     """Do what `plan_vacuum` does, by any grace period.
 
@@ -216,7 +231,14 @@ def find_leftovers(
         NotFoundError, CorruptError: as for `vacuum`.
     """
     kept = keep_versions_for if LeftoverKind.VERSIONS in kinds else None
-    contents = read_contents(core, grace, keep_versions_for=kept, choose=versions_that_go)
+    contents = read_contents(
+        core,
+        grace,
+        keep_versions_for=kept,
+        choose=versions_that_go,
+        remember=remember,
+        progress=progress,
+    )
     found = [
         Leftover(kind=kind, path=info.path, size=info.size, age=contents.age(info), reason=reason)
         for kind in kinds
@@ -233,14 +255,25 @@ def vacuum_table(
     grace: timedelta = GRACE,
     keep_versions_for: timedelta | None = None,
     confirm: bool = False,
+    remember: bool = False,
+    progress: Progress | None = None,
 ) -> VacuumResult:
     """Do what `vacuum` does, on a table that is open; `touch` makes its version.
+
+    With `remember`, a plan reads only what no earlier run on this machine has read.
 
     Raises:
         HoldfastError: as for `vacuum`.
     """
     begun = core.clock.elapsed()
-    contents, found = plan_vacuum(core, what=what, grace=grace, keep_versions_for=keep_versions_for)
+    contents, found = plan_vacuum(
+        core,
+        what=what,
+        grace=grace,
+        keep_versions_for=keep_versions_for,
+        remember=remember,
+        progress=progress,
+    )
     raised = _is_worth_raising(contents, found)
     if confirm:
         gone, raised = take_leftovers(contents, found, touch)
@@ -293,9 +326,14 @@ def take_leftovers(
     if raising:
         raise_number(contents, touch)
         contents.look_again()
-    due = read_due(contents, contents.mark)
+    mark = contents.mark
+    due = read_due(contents, mark)
     contents.look_again()
     others = [one for one in found if one.kind is not LeftoverKind.VERSIONS]
+    if any(one.path in due for one in others):
+        contents.read_all_again()  # what was remembered is for plans
+        if contents.mark.number < mark.number:
+            due = frozenset()
     gone += _take(contents, [p for p in others if p.path in due or not is_numbered(p.path)])
     return gone, raising and contents.mark.number > before
 

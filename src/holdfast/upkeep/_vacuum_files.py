@@ -43,7 +43,7 @@ def find_versions(contents: Contents) -> Found:
     tied = contents.objects.get(PIN_PATH)
     transactions = contents.old_below(TRANSACTIONS_FOLDER)
     if tied is not None and any(info.modified <= tied.modified for info in transactions):
-        seen = survey(contents.core.store, contents.records)
+        seen = survey(contents.core.store, contents.records)  # files stay or go by it
         found = candidates_in(
             contents.core.store, contents.core.arbiter.pin, contents.records, seen
         )
@@ -75,7 +75,7 @@ def rescuable(contents: Contents, orphans: Collection[ObjectInfo]) -> set[str]:
     tied = contents.objects.get(PIN_PATH)
     if tied is None or all(info.modified > tied.modified for info in orphans):
         return set()
-    seen = survey(contents.core.store, contents.records)
+    seen = survey(contents.core.store, contents.records)  # files stay or go by it
     found = candidates_in(contents.core.store, contents.core.arbiter.pin, contents.records, seen)
     return {file for one in found if one.doubt is None for file in one.files}
 

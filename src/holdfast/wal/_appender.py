@@ -389,7 +389,7 @@ class WalAppender(Handle):
             except NotFoundError as error:
                 self._stop(self._vanished(error), draft.batches, error)
             except CommitUnknownError as error:
-                self._stop(self._unknown(position), draft.batches, error)
+                self._stop(self._unknown(position, error), draft.batches, error)
             except HoldfastError as error:
                 self._stop(error, draft.batches)
             except BaseException:
@@ -479,7 +479,7 @@ class WalAppender(Handle):
             found_epoch=found.epoch,
         )
 
-    def _unknown(self, position: int) -> PoisonedError:
+    def _unknown(self, position: int, error: HoldfastError | None = None) -> PoisonedError:
         emit(EventKind.POISONED, shard_id=self.shard_id, epoch=self.epoch, position=position)
         return PoisonedError(
             "the outcome of a log write is unknown, so this writer stops: open the shard again, "
@@ -487,6 +487,7 @@ class WalAppender(Handle):
             shard_id=self.shard_id,
             epoch=self.epoch,
             position=position,
+            reason=None if error is None else _first_cause(error),
         )
 
     def _stop(
@@ -518,3 +519,11 @@ def _batches(rows: Rows) -> tuple[pa.RecordBatch, ...]:
     if not all(isinstance(batch, pa.RecordBatch) for batch in batches):
         raise InvalidInputError("rows are a pyarrow RecordBatch, a Table, or a list of batches")
     return batches
+
+
+def _first_cause(error: HoldfastError) -> str:
+    """Return what began it: that a disk is full, say."""
+    cause = error
+    while isinstance(cause.__cause__, HoldfastError):
+        cause = cause.__cause__
+    return str(cause.details.get("reason") or cause.message)

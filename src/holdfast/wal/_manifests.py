@@ -289,9 +289,8 @@ class ShardManifests:
             self._known = self._decode(wanted.version, decision.body)
             return self._known
         self._confirm_place(name)
-        if not isinstance(self._core.arbiter, SupportsSeries) and self._is_collected(
-            wanted.version
-        ):
+        recorded = isinstance(self._core.arbiter, SupportsSeries)
+        if not recorded and self._is_collected(wanted.version):
             self._delete(name)
             return self._newest_again()
         self._known = replace(wanted, source=body)

@@ -18,7 +18,12 @@ from typing import NoReturn
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from holdfast.arbiter._commit_store import MAX_SERIES_CHARS, MAX_VALUE_BYTES, Key, scope_of
-from holdfast.errors import InvalidInputError, MissingExtraError, StaleHandleError
+from holdfast.errors import (
+    InvalidInputError,
+    MissingExtraError,
+    StaleHandleError,
+    UnavailableError,
+)
 
 MAX_NUMBER = 2**63 - 1
 _MAX_SCOPE_CHARS = 100
@@ -47,6 +52,10 @@ _SERIES = re.compile(r"[ -~]+")  # printable ASCII: equal bytes and equal order 
 _HOST = re.compile(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]*")
 _PORT = re.compile(r"[0-9]{0,5}")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE)
+
+
+class StandbyError(UnavailableError):
+    """The server is a replica: what it shows may be old."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

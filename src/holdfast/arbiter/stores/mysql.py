@@ -32,7 +32,7 @@ from collections.abc import Sequence
 
 from holdfast._ids import Ids
 from holdfast.arbiter._commit_store import Entry
-from holdfast.arbiter.stores._base import StoreUrl, extra
+from holdfast.arbiter.stores._base import StandbyError, StoreUrl, extra
 from holdfast.errors import (
     HoldfastError,
     NotFoundError,
@@ -116,10 +116,8 @@ class MysqlCommitStore(SqlCommitStore):
         """Return what makes this server unfit to decide names; empty when it is fit."""
         try:
             self.identity()
-        except UnavailableError as exc:
-            if exc.details.get("standby"):
-                return [exc.message]
-            raise
+        except StandbyError as error:
+            return [error.message]
         names = "'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'wsrep_on'"
         tables = """SELECT table_name, engine FROM information_schema.tables
             WHERE table_schema = database() AND table_name LIKE 'holdfast\\_%%'"""
@@ -145,11 +143,10 @@ class MysqlCommitStore(SqlCommitStore):
             "SELECT @@global.read_only, @@global.log_bin"
         ).one()
         if read_only:
-            raise UnavailableError(
+            raise StandbyError(
                 "the server is read-only: a replica, whose records may be old, or a primary "
                 "set aside; connect to the primary",
                 store=self.url,
-                standby=True,
             )
         connection.info["must_settle"] = not log_bin
 

@@ -29,7 +29,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from holdfast._ids import Ids
-from holdfast.arbiter.stores._base import StoreUrl, extra
+from holdfast.arbiter.stores._base import StandbyError, StoreUrl, extra
 from holdfast.errors import (
     HoldfastError,
     NotFoundError,
@@ -113,10 +113,8 @@ class PostgresCommitStore(SqlCommitStore):
         """Return what makes this server unfit to decide names; empty when it is fit."""
         try:
             self.identity()
-        except UnavailableError as exc:
-            if exc.details.get("standby"):
-                return [exc.message]
-            raise
+        except StandbyError as error:
+            return [error.message]
         statement = """SELECT name, CASE name WHEN 'synchronous_commit' THEN reset_val
             ELSE setting END FROM pg_settings
             WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit')"""
@@ -153,10 +151,9 @@ class PostgresCommitStore(SqlCommitStore):
         if isinstance(driver, psycopg.Connection):
             driver.add_notice_handler(notice)
         if connection.exec_driver_sql(_SESSION).one()[0]:
-            raise UnavailableError(
+            raise StandbyError(
                 "the server is a standby: what it shows may be old; connect to the primary",
                 store=self.url,
-                standby=True,
             )
 
     def _create(self, connection: Connection) -> None:

@@ -1,0 +1,50 @@
+"""The charts of the documentation: drawn from what the benchmarks kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from tools import bench_report
+
+ROOT = Path(__file__).parents[1]
+ROWS = [
+    {"verb": "vacuum", "when": "first", "seconds": 4.0, "cpu_seconds": 3.0, "requests": None},
+    {"verb": "doctor <&>", "when": "again", "seconds": 0.5, "cpu_seconds": 0.4, "requests": None},
+]
+
+
+def test_a_report_shows_date_machine_charts_and_figures(tmp_path: Path) -> None:
+    (tmp_path / "docs" / "benchmarks").mkdir(parents=True)
+    (tmp_path / "docs" / "reference").mkdir()
+    kept = {
+        "benchmark": "upkeep",
+        "arguments": ["--appends", "5"],
+        "date": "2026-11-18",
+        "machine": "2 cores",
+        "rows": ROWS,
+    }
+    (tmp_path / "docs" / "benchmarks" / "upkeep.json").write_text(json.dumps(kept))
+    page = bench_report.write_report(tmp_path).read_text()
+    assert "2026-11-18; 2 cores." in page
+    assert "./run bench upkeep --appends 5" in page
+    assert "(../benchmarks/upkeep-seconds.svg)" in page
+    assert "| vacuum | first | 4.00 | 3.00 |" in page
+    drawn = (tmp_path / "docs" / "benchmarks" / "upkeep-seconds.svg").read_text()
+    texts = [one.text for one in ET.fromstring(drawn).iter() if one.text]
+    assert "doctor <&>, again" in texts
+    assert "prefers-color-scheme: dark" in drawn
+    # No figures, no chart.
+    assert not (tmp_path / "docs" / "benchmarks" / "upkeep-requests.svg").exists()
+
+
+def test_the_page_is_drawn_from_what_is_kept(tmp_path: Path) -> None:
+    for file in (ROOT / bench_report.KEPT).glob("*.json"):
+        (tmp_path / bench_report.KEPT).mkdir(parents=True, exist_ok=True)
+        (tmp_path / bench_report.KEPT / file.name).write_text(file.read_text())
+    (tmp_path / bench_report.PAGE).parent.mkdir(parents=True)
+    page = bench_report.write_report(tmp_path)
+    assert page.read_text() == (ROOT / bench_report.PAGE).read_text(), "run: ./run bench --report"
+    for picture in (tmp_path / bench_report.KEPT).glob("*.svg"):
+        assert picture.read_text() == (ROOT / bench_report.KEPT / picture.name).read_text()
