@@ -2,6 +2,8 @@
 
 `./run bench stream [--seconds 20] [--batches 200 --kill-every 50] [--only latency,...]`
 
+Sinks: parquet, versions (one version per batch), log (`ingest`), sink (the sink form), noop.
+
 - latency: events are written to files every 100 ms; how long until a reader in another process
   has them in a fresh scan, at a trigger of one second and back to back. The floor beside it: the
   same query into Spark's `noop` sink, that is, what a micro-batch takes without any writing.
@@ -36,8 +38,7 @@ import holdfast
 import holdfast.spark
 from _measuring import markdown
 from holdfast.shard import Sharding
-from holdfast.testing._faulty_s3_process import FaultyS3Process
-from holdfast.wal import collect_log
+from holdfast.testing import FaultyS3Process
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 COLUMNS = "n long, t double, pad string"
 SCHEMA = pa.schema([("n", pa.int64()), ("t", pa.float64()), ("pad", pa.string())])
+OURS = ("versions", "log", "sink")
+KINDS = ("parquet", *OURS, "noop")
 PARTS = ("latency", "batches", "requests", "kills")
 FILE_SECONDS = 0.1
 ROWS_PER_FILE = 50
@@ -61,6 +64,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=50_000, help="of a large batch")
     parser.add_argument("--sustain", type=float, default=60, help="seconds of large batches")
     parser.add_argument("--only", default=",".join(PARTS), help=", ".join(PARTS))
+    parser.add_argument("--sinks", default=",".join(KINDS), help="of latency and batches")
     parser.add_argument("--driver", nargs=3, metavar=("URI", "SOURCE", "CHECKPOINT"))
     parser.add_argument("--reader", nargs=2, metavar=("URI", "OUT"))
     given = parser.parse_args()
@@ -92,8 +96,13 @@ class Bench:
     def __init__(self, folder: Path, given: argparse.Namespace) -> None:
         self.folder = folder
         self.given = given
+        self.kinds = [kind for kind in KINDS if kind in given.sinks.split(",")]
         self.count = 0
-        self.spark = holdfast.spark.session("local[2]", config={"spark.driver.memory": "2g"})
+        self.spark = holdfast.spark.session(
+            "local[2]",
+            config={"spark.driver.memory": "2g"},
+            catalogs={"lake": str(folder)},  # for the jar, with its sink
+        )
 
     def run(self, only: Sequence[str]) -> None:
         """Run the parts."""
@@ -120,15 +129,19 @@ class Bench:
         if kind == "log":
             writer = writer.foreachBatch(holdfast.spark.ingest(uri, upkeep="10 seconds"))
             return writer.trigger(**trigger).start()
-        writer = writer.format("holdfast" if kind == "versions" else kind)
+        if kind == "sink":
+            writer = writer.option("into", "log").option("upkeep", "10 seconds")
+        ours = kind in ("versions", "sink")
+        writer = writer.format("holdfast" if ours else kind)
         return writer.trigger(**trigger).start(uri)
 
     def latency(self) -> None:
         """Event -> visible to a reader in another process."""
         lines = []
-        for kind in ("log", "versions"):
+        kinds = [kind for kind in ("versions", "log", "sink", "noop") if kind in self.kinds]
+        for kind in kinds:
             self._small(kind)  # what is compared finds its processes started
-        for kind in ("versions", "log", "noop"):
+        for kind in kinds:
             for name, trigger in (
                 ("1 s", {"processingTime": "1 second"}),
                 ("back to back", {"processingTime": "0 seconds"}),
@@ -138,7 +151,11 @@ class Bench:
         print(markdown(headings, lines))
 
     def _latency(self, kind: str, trigger: dict[str, Any]) -> list[str]:
-        source, uri, out = Path(self.fresh("source")), self.fresh(kind), self.fresh("seen")
+        source, uri, out = (
+            Path(self.fresh("source")),
+            self.fresh(kind),
+            self.fresh("seen"),
+        )
         source.mkdir()
         make_table(uri, self.given.shards)
         frame = self.spark.readStream.schema(COLUMNS).json(str(source))
@@ -174,10 +191,15 @@ class Bench:
 
     def batches(self) -> None:
         """Micro-batches of the three sinks: small ones, and as many rows as they take."""
-        small = {kind: self._small(kind) for kind in ("parquet", "versions", "log", "noop")}
-        large = {kind: self._large(kind) for kind in ("parquet", "versions", "log")}
+        small = {kind: self._small(kind) for kind in self.kinds}
+        large = {kind: self._large(kind) for kind in self.kinds if kind != "noop"}
         lines = [
-            [kind, f"{ms:.0f}", f"{ms / small['parquet']:.2f}", f"{large.get(kind, 0):,.0f}"]
+            [
+                kind,
+                f"{ms:.0f}",
+                f"{ms / small.get('parquet', ms):.2f}",
+                f"{large.get(kind, 0):,.0f}",
+            ]
             for kind, ms in small.items()
         ]
         print(markdown(["sink", "1,000 rows, median ms", "x Parquet", "rows/s"], lines))
@@ -186,7 +208,7 @@ class Bench:
     def _small(self, kind: str) -> float:
         frame = self._rows(1_000)
         uri = self.fresh(kind)
-        if kind in ("log", "versions"):
+        if kind in OURS:
             make_table(uri, self.given.shards)
         query = self.start(frame, kind, uri, {"processingTime": "0 seconds"})
         _await(lambda: _newest(query) >= 25)
@@ -197,7 +219,7 @@ class Bench:
     def _large(self, kind: str) -> float:
         frame = self._rows(self.given.rows)
         uri = self.fresh(kind)
-        if kind in ("log", "versions"):
+        if kind in OURS:
             make_table(uri, self.given.shards)
         query = self.start(frame, kind, uri, {"processingTime": "0 seconds"})
         _await(lambda: _newest(query) >= 3)
@@ -254,9 +276,9 @@ class Bench:
         lines = [["log", *_counted(table)]]
         table.merge_log()
         lines.append(["log, merged", *_counted(table)])
-        for shard in table.shards():
-            collect_log(table.core, shard, confirm=True)
-        lines.append(["log, merged and collected", *_counted(table)])
+        _make_older(uri)
+        table.vacuum(confirm=True)
+        lines.append(["log, merged, after vacuum", *_counted(table)])
         each = make_table(self.fresh("versions"), self.given.shards)
         reader = self.spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
         query = self.start(reader.json(str(source)), "versions", each.uri, {"availableNow": True})
@@ -346,7 +368,7 @@ def drive(uri: str, source: str, checkpoint: str) -> None:
     spark = holdfast.spark.session("local[2]")
     reader = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
     writer = reader.json(source).writeStream.option("checkpointLocation", checkpoint)
-    writer = writer.foreachBatch(holdfast.spark.ingest(uri, upkeep="10 seconds"))
+    writer = writer.foreachBatch(holdfast.spark.ingest(uri))
     writer.trigger(availableNow=True).start().awaitTermination()
     spark.stop()
 
@@ -360,6 +382,13 @@ def _newest(query: StreamingQuery) -> int:
 def _done(checkpoint: str) -> int:
     folder = Path(checkpoint, "commits")
     return sum(one.name.isdigit() for one in folder.iterdir()) if folder.exists() else 0
+
+
+def _make_older(uri: str) -> None:
+    """Let every file look a month old, so that vacuum waits for none of them."""
+    month = time.time() - 30 * DAY
+    for one in Path(uri).rglob("*"):
+        os.utime(one, (month, month))
 
 
 def _counted(table: holdfast.Table) -> list[str]:

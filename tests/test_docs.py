@@ -37,7 +37,13 @@ OWN_STORE = DOCS / "how-to" / "write-your-own-commit-store.md"
 OWN_OBJECT_STORE = DOCS / "how-to" / "bring-your-own-object-store.md"
 PRIVILEGES = DOCS / "how-to" / "least-privileges.md"
 # A relative path means the folder in which Spark's Java was started: these start their own.
-OWN_PROCESS = [ROOT / "README.md", DOCS / "how-to" / "spark-sql.md"]
+OWN_PROCESS = [
+    ROOT / "README.md",
+    *(
+        DOCS / "how-to" / f"{name}.md"  # these need Holdfast's jar from the start of Spark's JVM
+        for name in ("follow-changes", "spark-sql", "stream-into-the-log")
+    ),
+]
 # Needs a Ray, which takes long to start: tests/commits/test_ray.py runs it.
 RAY = DOCS / "how-to" / "ray.md"
 OTHERS = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]

@@ -117,6 +117,8 @@ def _real_servers(seed: int) -> int:
         "HOLDFAST_LSM_STATES": "50000",
         "HOLDFAST_STORM_SECONDS": "60",
         "HOLDFAST_STORM_SEEDS": "50",
+        "HOLDFAST_STREAM_BATCHES": "10000",
+        "HOLDFAST_STREAM_KILLS": "20",
     }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "timeout=3600"]
     command += ["-o", "faulthandler_timeout=3500"]
@@ -132,6 +134,7 @@ def _real_servers(seed: int) -> int:
         "tests/lsm/test_storm.py",
         "tests/shard/test_slots.py",
         "tests/spark/test_ingest_kills.py",
+        "tests/spark/test_long_stream.py",
         "tests/server/test_fuzz.py",
         "tests/server/test_kills.py",
         "tests/server/test_node.py",

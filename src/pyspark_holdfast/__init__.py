@@ -29,6 +29,7 @@ _INSIDE = {
     "secretInputs": "TaskSource",
     "secretIngest": "IngestSource",
     "secretChange": "ChangeSource",
+    "secretSink": "SinkSource",
     "secretAbout": "AboutSource",
 }
 
@@ -65,12 +66,15 @@ class DefaultSource(DataSource):
         return BatchReader(schema, self.options)
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """Return what follows a table.
+        """Return what follows a table; for a sink that writes the log, its driver.
 
         Raises:
             InvalidInputError: this Spark has no limits for streams that are written in Python.
         """
         _require_limits()
+        inside = self._inside()
+        if inside is not None:
+            return inside.streamReader(schema)
         if self._reads_changes():
             from holdfast.spark import ChangeStreamReader  # noqa: PLC0415 - light until used
 

@@ -16,6 +16,7 @@ import pytest
 import holdfast
 from changes.model import SCHEMA, Busy, Model, rows_of
 from holdfast.arbiter import SupportsSetUp, connect_commit_store
+from holdfast.formats import version_name
 from holdfast.testing import FaultyS3Process
 from spark.test_drivers import kill_group, start
 
@@ -263,6 +264,39 @@ def test_a_stream_of_changes_begins_where_it_is_told(
         assert '"lag"' in str(newest) or "'lag'" in str(newest)
 
 
+def test_a_stream_of_changes_that_meets_new_columns_stops(
+    spark: SparkSession, table: holdfast.Table, tmp_path: Path
+) -> None:
+    """It would drop their values without a word; started again, it reads them."""
+    table.append([row(1, 1)])
+    reader = spark.readStream.format("holdfast").option("readChangeFeed", "true")
+    seen: list[dict[str, Any]] = []
+
+    def start(**options: str) -> StreamingQuery:
+        frame = reader.options(**options).load(table.uri)
+        writer = frame.writeStream.foreachBatch(
+            lambda batch, _: seen.extend(one.asDict() for one in batch.collect())
+        )
+        return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+    query = start()
+    try:
+        query.processAllAvailable()
+        table.dataset().add_columns(pa.schema([pa.field("x", pa.int32())]))
+        table.append([{**row(2, 2), "x": 7}])
+        with pytest.raises(Exception, match="columns that came while this stream ran"):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert [one["k"] for one in seen] == [1]
+    query = start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert [(one["k"], one.get("x")) for one in seen] == [(1, None), (2, 7)]
+
+
 @pytest.mark.requirement("W7")
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "append-only"])
 def test_a_merge_of_the_log_does_not_end_a_stream_of_rows(
@@ -325,3 +359,69 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, str], message: s
 
     with pytest.raises(holdfast.errors.InvalidInputError, match=message):
         parse({"path": "/t", **options}, Use.READ)
+
+
+def test_changes_are_read_by_the_name_of_a_catalog_table(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    spark.sql(
+        "CREATE TABLE lake.fed (k BIGINT NOT NULL, v BIGINT) TBLPROPERTIES ('primaryKey'='k')"
+    )
+    spark.sql("INSERT INTO lake.fed VALUES (1, 1), (2, 2)")
+    spark.sql("DELETE FROM lake.fed WHERE k = 1")
+    made = spark.read.option("startingVersion", "1").changes("lake.fed").collect()
+    want = Counter({("insert", 1, 1): 1, ("insert", 2, 2): 1, ("delete", 1, 1): 1})
+    assert Counter((row._change_type, row.k, row.v) for row in made) == want
+    assert {row._commit_version for row in made if row._change_type == "insert"} == {2}
+    told = (
+        spark.read.option("startingVersion", "2").option("endingVersion", "2").changes("lake.fed")
+    )
+    assert Counter(row._change_type for row in told.collect()) == Counter(insert=2)
+    behind = spark.read.option("startingVersion", "2").option("startingBoundInclusive", "false")
+    assert [row._change_type for row in behind.changes("lake.fed").collect()] == ["delete"]
+    assert spark.read.option("startingTimestamp", "2020-01-01").changes("lake.fed").count() == 3
+    net = spark.read.option("startingVersion", "1").option("deduplicationMode", "netChanges")
+    with pytest.raises(Exception, match="net changes are not computed"):
+        net.changes("lake.fed").collect()
+    seen: list[Any] = []
+    stream = spark.readStream.option("startingVersion", "1").changes("lake.fed")
+    writer = stream.writeStream.foreachBatch(lambda batch, _: seen.extend(batch.collect()))
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert Counter((row._change_type, row.k, row.v) for row in seen) == want
+    spark.sql("DROP TABLE lake.fed")
+
+
+@pytest.mark.requirement("S4")
+def test_a_stream_of_changes_begins_at_a_cursor_or_time_and_keeps_to_its_limits(
+    spark: SparkSession, table: holdfast.Table, tmp_path: Path
+) -> None:
+    table.append([row(0, 0)])
+    cursor = str(table.change_cursor())
+    for number in range(1, 7):
+        table.append([row(number, number)])
+
+    def feed(name: str, **options: Any) -> list[set[int]]:
+        (tmp_path / name).mkdir()
+        made = Feed(spark, table, tmp_path / name)
+        made.run(**options)
+        return [{one["k"] for one in made.batches[number]} for number in sorted(made.batches)]
+
+    assert feed("cursor", startingCursor=cursor, maxRowsPerTrigger="2") == [{1, 2}, {3, 4}, {5, 6}]
+    assert feed("time", startingTimestamp="2020-01-01T00:00:00Z") == [set(range(7))]
+    assert feed("version", startingVersion="3", maxFilesPerTrigger="4") == [{1, 2, 3, 4}, {5, 6}]
+    assert set().union(*feed("begin", maxFilesPerTrigger="3")) == set(range(7))
+
+
+@pytest.mark.requirement("S4")
+def test_a_stream_of_changes_that_comes_too_late_says_what_to_do(
+    spark: SparkSession, table: holdfast.Table, tmp_path: Path
+) -> None:
+    table.append([row(1, 1)])
+    feed = Feed(spark, table, tmp_path)
+    feed.run()
+    for number in (2, 3):
+        table.append([row(number, number)])
+    Path(table.uri, version_name(3).path).unlink()
+    with pytest.raises(Exception, match=r"collected before its changes were read.*new checkpoint"):
+        feed.run()

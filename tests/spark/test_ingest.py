@@ -26,7 +26,7 @@ from holdfast.shard import Sharding
 from holdfast.shard._prepare import read_newest_base
 from holdfast.spark import _ingest, _ingest_rows
 from holdfast.spark._ingest import Ingest
-from holdfast.spark._ingest_frame import _number, routing_of
+from holdfast.spark._ingest_frame import routing_of, shard_number
 from holdfast.spark._ingest_run import Run
 from holdfast.spark._ingest_upkeep import Upkeep, interval_of, look_after
 from holdfast.spark._ingest_work import Written
@@ -409,7 +409,7 @@ def test_spark_divides_rows_as_lance_does(spark: SparkSession, tmp_path: Path) -
         table.prepare_writers(sharding=Sharding.bucket(name, 7))
         base = read_newest_base(table.versions)
         rows = spark.createDataFrame([(one,) for one in some], spark_schema(schema))
-        found = rows.select(_number(base, routing_of(base, None)).alias("n")).collect()
+        found = rows.selectExpr(f"{shard_number(base, routing_of(base, None))} AS n").collect()
         assert [row.n for row in found] == bucket(pa.array(some, kind), 7).tolist(), name
 
 
@@ -453,11 +453,51 @@ def test_upkeep_begins_when_it_is_time(spark: SparkSession, uri: str) -> None:
     assert interval_of("2 Minutes") == timedelta(minutes=2)
 
 
-@pytest.mark.requirement("S4")
-def test_the_sink_form_is_refused_by_name(spark: SparkSession, uri: str, tmp_path: Path) -> None:
-    plain(uri)
-    frame = spark.readStream.format("rate").load().selectExpr("value as id", "'x' as v")
-    writer = frame.writeStream.format("holdfast").option("into", "log")
-    query = writer.option("checkpointLocation", str(tmp_path / "c")).start(uri)
-    with pytest.raises(Exception, match=r"foreachBatch\(holdfast\.spark\.ingest"):
-        query.awaitTermination(240)
+def test_two_sinks_of_one_table_in_one_query_are_refused(
+    spark: SparkSession, stream: Stream, uri: str
+) -> None:
+    table = plain(uri)
+    stream.add({"id": 1, "v": "a"})
+    first, second = (holdfast.spark.ingest(uri, upkeep=None) for _ in range(2))
+
+    def both(frame: Any, batch: int) -> None:
+        first(frame, batch)
+        second(frame.selectExpr("id + 100 AS id", "v"), batch)
+
+    def start() -> Any:
+        events = spark.readStream.schema("id long, v string").json(str(stream.source))
+        written = events.writeStream.foreachBatch(both)
+        return written.option("checkpointLocation", str(stream.checkpoint)).start()
+
+    for _ in range(2):  # also when the first one finds its rows there
+        query = start()
+        with pytest.raises(Exception, match="another ingest of this query"):
+            query.awaitTermination(240)
+    assert ids_of(table) == Counter([1])
+
+
+def test_one_sink_after_another_may_write_in_one_run(
+    stream: Stream, uri: str, spark: SparkSession
+) -> None:
+    table = plain(uri)
+    for n in range(3):
+        stream.add({"id": n, "v": "a"})
+
+    def anew(frame: Any, batch: int) -> None:
+        holdfast.spark.ingest(uri, upkeep=None)(frame, batch)
+
+    events = spark.readStream.schema("id long, v string").option("maxFilesPerTrigger", 1)
+    written = events.json(str(stream.source)).writeStream.foreachBatch(anew)
+    query = written.option("checkpointLocation", str(stream.checkpoint))
+    query.trigger(availableNow=True).start().awaitTermination()
+    assert ids_of(table) == Counter(range(3))
+
+
+def test_a_shard_whose_rows_came_to_two_tasks_is_an_error(tmp_path: Path) -> None:
+    """The second finds its place taken under its own ids: its rows are lost, and it is done."""
+    answer = tmp_path / "answer.json"
+    answer.write_text(json.dumps([{"taken": {"0": [[5, 0, True]]}}, {"taken": {"1": []}}]))
+    assert _ingest._taken(answer) == {0: [Written(5, 0, True)], 1: []}
+    answer.write_text(json.dumps([{"taken": {"0": [[5, 0, True]]}}] * 2))
+    with pytest.raises(HoldfastError, match="rows of one shard to two tasks"):
+        _ingest._taken(answer)

@@ -1,7 +1,13 @@
-"""A stream into the log whose drivers, workers and upkeep are killed: every event is there once.
+"""A stream into the log whose drivers, executors, workers and upkeep are killed: events are there
+once, and a reader of changes hears of each change once.
 
-A reader looks at the table all the while. The seed is in the test's name; HOLDFAST_EXPLORE=1
-runs thirty of them, each with more kills.
+Readers look at the tables all the while. The seed is in the test's name, and tells what runs:
+
+- even: on disk; odd: on an S3 server that ignores conditions, with a commit store
+- 0, 1 of each 4: Spark in one process; 2, 3: a cluster, whose executors are killed
+- 0, 3, 5, 6 of each 8: `ingest`; the others: the sink
+
+HOLDFAST_EXPLORE=1 runs thirty seeds, each with more kills.
 """
 
 from __future__ import annotations
@@ -41,7 +47,7 @@ pytestmark = [
 
 DRIVER = Path(__file__).with_name("ingest_driver.py")
 LONG = "HOLDFAST_EXPLORE" in os.environ
-SEEDS = range(30) if LONG else range(2)
+SEEDS = range(30) if LONG else (3, 4)  # each store, Spark and form once
 FILES, ROWS = 14, 12
 DRIVER_KILLS = 3 if LONG else 1
 PART_KILLS = 4 if LONG else 2
@@ -53,14 +59,15 @@ PLAIN = pa.schema([("id", pa.int64()), *COLUMNS])
 class Events:
     """Files of changes, one for each batch, and what the tables must be once all are in."""
 
-    def __init__(self, folder: Path, random: random.Random) -> None:
+    def __init__(self, folder: Path, random: random.Random, files: int = FILES) -> None:
+        self.files = files
         self.source = folder / "events"
         self.checkpoint = folder / "checkpoint"
         self.source.mkdir()
         self.keyed: dict[int, int] = {}
         self.plain: Counter[int] = Counter()
         number = 0
-        for file in range(FILES):
+        for file in range(files):
             lines = []
             for _ in range(ROWS):
                 key, deletes = random.randrange(20), random.random() < 0.3
@@ -75,7 +82,7 @@ class Events:
 
     def done(self) -> int:
         """Return how many batches Spark knows to be done."""
-        folder = self.checkpoint / "commits"
+        folder = self.checkpoint / "plain" / "commits"
         return sum(one.name.isdigit() for one in folder.iterdir()) if folder.exists() else 0
 
 
@@ -105,6 +112,47 @@ class Reader(threading.Thread):
             self.wrong = repr(error)
         finally:
             table.close()
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+
+
+class ChangesReader(threading.Thread):
+    """Follows a keyed table by its changes, and applies each to what it has."""
+
+    def __init__(self, uri: str, options: dict[str, str]) -> None:
+        super().__init__(name="changes-reader")
+        self._given = (uri, options)
+        self._over = threading.Event()
+        self.state: dict[int, int] = {}
+        self.readings = 0
+        self.wrong: str | None = None
+
+    def run(self) -> None:
+        table = holdfast.open_table(*self._given)
+        cursor: Any = table.change_cursor()
+        try:
+            last = False
+            while not last and self.wrong is None:
+                last = self._over.is_set()  # one reading more, of all there is
+                changes = table.changes(cursor)
+                for row in changes.to_table().to_pylist():
+                    self._apply(row["_change_type"], row["id"], row["n"])
+                cursor, self.readings = str(changes.cursor), self.readings + 1
+                self._over.wait(0.2)
+        except BaseException as error:  # noqa: BLE001 - the test shows it
+            self.wrong = repr(error)
+        finally:
+            table.close()
+
+    def _apply(self, kind: str, key: int, n: int) -> None:
+        if kind == "insert" and key in self.state:
+            self.wrong = f"inserted twice: {key}"
+        if kind in ("delete", "update_preimage") and self.state.pop(key, None) != n:
+            self.wrong = f"{kind} of what is not there: {key}"
+        if kind in ("insert", "update_postimage"):
+            self.state[key] = n
 
     def stop(self) -> None:
         self._over.set()
@@ -144,31 +192,57 @@ def parts_of(driver: Popen) -> Iterator[int]:
                 yield pid
 
 
-def storm(events: Events, ways: dict[str, Any], dice: random.Random, master: str) -> None:
-    """Run the stream to its end, killing drivers first and then any of their parts."""
+def executors_of(driver: Popen) -> list[int]:
+    """Return those of a driver's processes that are executors of a cluster."""
+    found = []
+    for pid in parts_of(driver):
+        with suppress(OSError):
+            if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return sorted(found)
+
+
+def storm(events: Events, ways: dict[str, Any], dice: random.Random, master: str) -> int:
+    """Run the stream to its end, killing drivers first and then any of their parts.
+
+    Returns:
+        How many executors were killed.
+    """
     for _ in range(DRIVER_KILLS):
-        driver = start(events, ways, master)
+        drivers = [start(events, ways, master)]
         try:
-            if await_batches(driver, events, events.done() + dice.randrange(1, 4)):
+            if LONG and dice.random() < 0.5:  # another driver on the same checkpoint
+                drivers.append(start(events, ways, master))
+            if await_batches(drivers[0], events, events.done() + dice.randrange(1, 4)):
                 time.sleep(dice.uniform(0, 1.5))  # anywhere in the next batch
         finally:
-            kill_group(driver)
-    kills = PART_KILLS
+            for driver in drivers:
+                kill_group(driver)
+    kills, executors = PART_KILLS, 0
     for _ in range(4 + PART_KILLS):
         driver = start(events, ways, master)
+        killable = 1  # one executor of two: without any, Spark waits for another for minutes
         try:
             while kills and await_batches(driver, events, min(FILES, events.done() + 2)):
                 kills -= 1
                 time.sleep(dice.uniform(0, 0.5))
-                workers = sorted(parts_of(driver))
+                wanted = executors_of(driver)[:killable] or others_of(driver) or [driver.pid]
+                killed = dice.choice(wanted)
+                if killable and killed in executors_of(driver):
+                    killable, executors = 0, executors + 1
                 with suppress(ProcessLookupError):
-                    os.kill(dice.choice(workers or [driver.pid]), signal.SIGKILL)
+                    os.kill(killed, signal.SIGKILL)
             said, _ = driver.communicate(timeout=SECONDS)
             if driver.returncode == 0 and "done" in said:
-                return
+                return executors
         finally:
             kill_group(driver)
     raise AssertionError(said[-3000:])
+
+
+def others_of(driver: Popen) -> list[int]:
+    """Return a driver's processes that are no executors: its JVM and Python workers."""
+    return sorted(set(parts_of(driver)) - set(executors_of(driver)))
 
 
 def rows(table: Any) -> tuple[dict[int, int], int]:
@@ -179,7 +253,8 @@ def rows(table: Any) -> tuple[dict[int, int], int]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_killed_stream_is_exact(seed: int, tmp_path: Path, rclone_s3: S3Server) -> None:
     dice = random.Random(seed)
-    master = "local-cluster[2,1,512]" if seed % 4 == 2 else "local[2,4]"
+    cluster, sink = seed % 4 > 1, bool((seed ^ seed >> 1 ^ seed >> 2) & 1)
+    master = "local-cluster[2,1,512]" if cluster else "local[2,4]"
     events = Events(tmp_path, dice)
     root, options, commit_store = str(tmp_path), {}, None
     if seed % 2:  # a store that ignores conditions
@@ -201,15 +276,21 @@ def test_a_killed_stream_is_exact(seed: int, tmp_path: Path, rclone_s3: S3Server
         "plain": tables["plain"].uri,
         "options": options,
     }
-    reader = Reader(ways["plain"], options)
+    reader, changes = Reader(ways["plain"], options), ChangesReader(ways["keyed"], options)
     reader.start()
+    changes.start()
     try:
-        storm(events, {**ways, "upkeep": "1 second", "app": None}, dice, master)
+        told = {**ways, "upkeep": "1 second", "app": None, "sink": sink}
+        executors = storm(events, told, dice, master)
     finally:
         reader.stop()
-    print(f"{reader.reads} reads meanwhile")
+        changes.stop()
+    print(f"{reader.reads} reads, {changes.readings} of changes, {executors} executors killed")
     assert reader.wrong is None
     assert reader.reads > 1
+    assert changes.wrong is None
+    assert changes.state == events.keyed
+    assert bool(executors) == cluster
     for freshness in ("latest", "base"):
         found, count = rows(tables["keyed"].scan(freshness=freshness).read_all())
         assert (found, count) == (events.keyed, len(events.keyed))
@@ -223,7 +304,7 @@ def test_a_killed_stream_is_exact(seed: int, tmp_path: Path, rclone_s3: S3Server
 
 def test_spark_connect_writes_the_log_by_its_app(tmp_path: Path) -> None:
     events = Events(tmp_path, random.Random(7))
-    ways: dict[str, Any] = {"options": {}, "upkeep": "1 minute", "app": "connect"}
+    ways: dict[str, Any] = {"options": {}, "upkeep": "1 minute", "app": "connect", "sink": False}
     for name, schema, key in (("keyed", KEYED, ["id"]), ("plain", PLAIN, [])):
         table = holdfast.create_table(tmp_path / name, schema, primary_key=key)
         ways[name] = table.uri

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.spark._read import BatchReader as BatchReader
     from holdfast.spark._read import schema_of as schema_of
     from holdfast.spark._session import activate, configure, session
+    from holdfast.spark._sink import SinkSource as SinkSource
     from holdfast.spark._sql import run_sql
     from holdfast.spark._sql_change import ChangeSource as ChangeSource
     from holdfast.spark._table import SparkTable, ViewResult, table
@@ -67,6 +68,7 @@ __getattr__ = load_names(
         "_session": "activate configure session",
         "_sql": "run_sql",
         "_sql_change": "ChangeSource",
+        "_sink": "SinkSource",
         "_table": "SparkTable ViewResult table",
         "_tasks": "TaskSource",
         "_write": "BatchWriter StreamWriter",

@@ -43,6 +43,7 @@ from holdfast.changes import (
 )
 from holdfast.errors import InvalidInputError
 from holdfast.options import resolve
+from holdfast.spark._new_columns import refuse_new_columns
 from holdfast.spark._options import Given, Use, parse
 from holdfast.spark._place import Place
 from holdfast.spark._read import refusals
@@ -96,6 +97,14 @@ class _Followed:
         names = [name for name in schema.fieldNames() if name not in BESIDE.names]
         check_readable(schema, change_schema(table, names or table.names[:1]))
         return columns_of(table, names or table.names[:1])
+
+    def check_complete(self, schema: StructType, first: ChangeCursor, last: ChangeCursor) -> None:
+        """Refuse columns that came between two cursors of a stream of all columns.
+
+        Raises:
+            InvalidInputError: there are such columns.
+        """
+        refuse_new_columns(self._table, schema.names, first.version, last.version)
 
     def close(self) -> None:
         """Let go of connections."""
@@ -180,6 +189,8 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "the checkpoint does not fit the table: use a new checkpointLocation",
                 checkpoint=str(last)[:200],
             )
+        if self._given.get("columns") is None:
+            self._followed.check_complete(self._schema, first, last)
         return share_out(plan.steps, self._followed.columns(self._schema))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -34,6 +34,7 @@ from holdfast.arbiter import read_pin
 from holdfast.commits import transaction_of
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.formats import VersionFacts, data_path, read_log_entry, version_name
+from holdfast.spark._new_columns import refuse_new_columns
 from holdfast.spark._options import Given, Use, parse
 from holdfast.spark._place import Place
 from holdfast.spark._read import Piece, read_part, share_out
@@ -243,30 +244,10 @@ class _Log:
     def check_complete(self, schema: StructType, before: int, version: int) -> None:
         """Refuse a version with columns that came while a stream of all columns ran.
 
-        Their values would be dropped without a word. A stream that had left columns out at the
-        version before was told which to read.
-
         Raises:
             InvalidInputError: there are such columns.
         """
-        if version <= before:
-            return
-        asked = set(schema.names)
-        new = [name for name in self._table.dataset(version).schema.names if name not in asked]
-        if not new:
-            return
-        try:
-            known = set(self._table.dataset(max(before, 1)).schema.names)
-        except NotFoundError:  # vacuum took it: nobody knows any more
-            return
-        if known <= asked:
-            raise InvalidInputError(
-                "the table has columns that came while this stream ran: start the query again, "
-                "with the same checkpointLocation, and it reads them; or name the columns that "
-                "it reads with option columns",
-                columns=", ".join(new),
-                version=version,
-            )
+        refuse_new_columns(self._table, schema.names, before, version)
 
     def added(self, version: int, position: Position) -> list[tuple[int, int]]:
         """Return id and bytes of each fragment that a version adds to a stream.

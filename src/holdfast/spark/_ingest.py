@@ -11,18 +11,22 @@ from __future__ import annotations
 import json
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql.types import StructType
+
 from holdfast.core import address_of
 from holdfast.errors import FencedError, HoldfastError, InvalidInputError
 from holdfast.formats import MAX_ENTRY_BYTES
 from holdfast.options import StorageOptions
-from holdfast.spark._ingest_frame import Frame, routed
+from holdfast.spark._ingest_frame import Frame, Route, plan_route
 from holdfast.spark._ingest_run import Run
+from holdfast.spark._ingest_twice import WrittenBatches
 from holdfast.spark._ingest_upkeep import Upkeep, interval_of
 from holdfast.spark._ingest_work import MOST_PARTS, WORK, Target, Work, Written, encode_columns
 from holdfast.spark._progress import Session, described, is_connect
@@ -36,6 +40,8 @@ MOST_BYTES = MAX_ENTRY_BYTES // 2
 SOURCE = "holdfast"
 _QUERY = "sql.streaming.queryId"
 _RUN = "spark.jobGroup.id"
+_PROCESS = "this process"
+"""What names a run on Spark Connect, which starts a Python process for each."""
 
 
 def ingest(
@@ -57,9 +63,8 @@ def ingest(
     merged and collected. A batch is atomic in each shard, not across shards. Each run of the
     query claims the table's shards: this WRITES, and locks their previous writers out.
 
-    Warning:
-        Let one query write a table once. A second `ingest` of the same table in one query would
-        take the rows of the first for its own, repeated, and leave its own out: union them.
+    One query writes a table with one `ingest`. A second one of the same table in the same query
+    is refused, as both would count the same batches: union the frames.
 
     Args:
         uri: where the table is, for this process and for Spark's workers alike.
@@ -120,6 +125,25 @@ class _State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What Spark does for one batch.
+
+    Attributes:
+        attempt: which run of the query.
+        batch: which batch.
+        job: how its rows get to their shards, and what its tasks are told; None if all shards
+            have the batch.
+    """
+
+    attempt: str
+    batch: int
+    job: tuple[Route, Work] | None = None
+
+
+_WRITTEN = WrittenBatches()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ingest:
     """Writes the batches of a stream into the log. Travels without what it has claimed."""
 
@@ -140,29 +164,74 @@ class Ingest:
         Raises:
             FencedError: another run or writer owns a shard now; the query ends.
             InvalidInputError: the query's id cannot be learnt and there is no `app`; the rows
-                do not fit, two of them have one key, or they are too many for one entry.
+                do not fit, two of them have one key, or they are too many for one entry; another
+                `ingest` of this query has written this batch to the same table.
             HoldfastError: a store failed, or Spark's job; restart the query.
         """
         query, attempt = self._names(df.sparkSession)
+        with tempfile.TemporaryDirectory(prefix="holdfast-") as folder, self.guard(query):
+            answer = Path(folder) / "answer.json"
+            planned = self.plan(query, attempt, df.schema, int(batch_id), answer)
+            if planned.job is not None:
+                self._write(df, *planned.job)
+            self.finish(query, planned)
+
+    @contextmanager
+    def guard(self, query: str) -> Iterator[None]:
+        """Forget the run of a query if what is inside fails.
+
+        Tasks of it may still live: whoever goes on claims the shards anew, and fences them.
+        """
         try:
-            run, upkeep = self._run(query, attempt)
-            targets = run.targets(int(batch_id), self.parts)
-            if targets:
-                written = self._write(df, run, int(batch_id), targets)
-                run.done(int(batch_id), self.parts, written)
-            if upkeep is not None:
-                upkeep.tick()
+            yield
         except BaseException as error:
-            # Tasks of it may still live: whoever goes on claims the shards anew, and fences them.
-            self._drop(query)
+            self.drop(query)
             if isinstance(error, FencedError):
                 raise _overtaken(error) from error
             raise
 
+    def plan(
+        self, query: str, attempt: str, schema: StructType, batch: int, answer: Path
+    ) -> Planned:
+        """Return what Spark does for a batch; claims the shards when the run is a new one.
+
+        Raises:
+            As for a call.
+        """
+        run, _ = self._run(query, attempt)
+        _WRITTEN.check(run.table_id, attempt, self._state, batch)
+        targets = run.targets(batch, self.parts)
+        if not targets:
+            return Planned(attempt=attempt, batch=batch)
+        route = plan_route(
+            schema,
+            run.base,
+            run.routing,
+            deletes=self.deletes,
+            order_by=self.order_by,
+            parts=self.parts,
+            wanted=list(targets),
+        )
+        work = self._work(run, batch, targets, answer)
+        return Planned(attempt=attempt, batch=batch, job=(route, work))
+
+    def finish(self, query: str, planned: Planned) -> None:
+        """Take what the tasks of a batch have written, and let upkeep begin if it is time.
+
+        Raises:
+            HoldfastError: a task's, or that of the last round of upkeep.
+        """
+        run, upkeep = self._run(query, planned.attempt)
+        if planned.job is not None:
+            run.done(planned.batch, self.parts, _taken(Path(planned.job[1].answer)))
+        _WRITTEN.note(run.table_id, planned.attempt, self._state, planned.batch)
+        if upkeep is not None:
+            upkeep.tick()
+
     def _names(self, spark: Session) -> tuple[str, str]:
         """Return the app under which batches are counted, and what names this run of the query."""
         if is_connect(spark):  # each run has a process of its own there
-            query, attempt = None, ""
+            query, attempt = None, _PROCESS
         else:
             query = spark.sparkContext.getLocalProperty(_QUERY)
             attempt = spark.sparkContext.getLocalProperty(_RUN) or ""
@@ -171,14 +240,18 @@ class Ingest:
                 "the id of the streaming query cannot be learnt here (on Spark Connect it never "
                 "can): give ingest an app, for ever the same for one checkpoint"
             )
-        return self.app or f"spark-ingest-{query}", attempt
+        return self.name_of(query), attempt
+
+    def name_of(self, query: str | None) -> str:
+        """Return the app under which the batches of a query are counted."""
+        return self.app or f"spark-ingest-{query}"
 
     def _run(self, query: str, attempt: str) -> tuple[Run, Upkeep | None]:
         with self._state.lock:
             known = self._state.runs.get(query)
         if known is not None and known[0] == attempt:
             return known[1], known[2]
-        self._drop(query)
+        self.drop(query)
         table = open_table(self.uri, self.options, commit_store=self.commit_store)
         try:
             run = Run(table, shard=self.shard, app=query)
@@ -194,7 +267,8 @@ class Ingest:
             self._state.runs[query] = (attempt, run, upkeep)
         return run, upkeep
 
-    def _drop(self, query: str) -> None:
+    def drop(self, query: str) -> None:
+        """Let go of the run of a query, if it has one here."""
         with self._state.lock:
             known = self._state.runs.pop(query, None)
         if known is not None:
@@ -202,31 +276,18 @@ class Ingest:
                 known[2].join()
             known[1].close()
 
-    def _write(
-        self, df: Frame, run: Run, batch: int, targets: Mapping[int, Target]
-    ) -> dict[int, list[Written]]:
-        """Let tasks write what the shards lack; return their entries."""
-        frame = routed(
-            df,
-            run.base,
-            run.routing,
-            deletes=self.deletes,
-            order_by=self.order_by,
-            parts=self.parts,
-            wanted=list(targets),
-        )
-        text = f"holdfast: batch {batch} into the log of {self.uri}"
-        with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
-            work = self._work(run, batch, targets, Path(folder) / "answer.json")
-            writer = frame.write.format(SOURCE).mode("append").option(WORK, work.encoded())
-            try:
-                with described(df.sparkSession, text):
-                    writer.save(self.uri)
-            except HoldfastError:
-                raise
-            except Exception as error:
-                raise failure_of(error, text) from error
-            return _taken(Path(work.answer))
+    def _write(self, df: Frame, route: Route, work: Work) -> None:
+        """Let tasks write what the shards lack."""
+        text = f"holdfast: batch {work.batch} into the log of {self.uri}"
+        frame = route.apply(df)
+        writer = frame.write.format(SOURCE).mode("append").option(WORK, work.encoded())
+        try:
+            with described(df.sparkSession, text):
+                writer.save(self.uri)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise failure_of(error, text) from error
 
     def _work(self, run: Run, batch: int, targets: Mapping[int, Target], answer: Path) -> Work:
         return Work(
@@ -261,7 +322,14 @@ def _taken(answer: Path) -> dict[int, list[Written]]:
     taken: dict[int, list[Written]] = {}
     for one in answers:
         raise_if_error(one)
-        taken |= {int(n): [Written(*fields) for fields in some] for n, some in one["taken"].items()}
+        for number, some in one["taken"].items():
+            if int(number) in taken:  # the second of them took the entry of the first for its own
+                raise HoldfastError(
+                    "Spark gave the rows of one shard to two tasks, and one of them is not in the "
+                    "log: do not go on with this checkpoint",
+                    shard=number,
+                )
+            taken[int(number)] = [Written(*fields) for fields in some]
     return taken
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import functions as f
-from pyspark.sql.types import DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from holdfast.errors import InvalidInputError
 from holdfast.formats import shard_id_unsharded
@@ -25,8 +25,6 @@ from holdfast.spark._types import check_writable, spark_schema
 
 Frame: TypeAlias = Any
 """A DataFrame, classic or of Spark Connect: they share no class."""
-Column: TypeAlias = Any
-"""A column of one."""
 
 _HASHES_TO_ZERO = -1693959553
 """The integer whose murmur3 hash, with Spark's seed 42, is 0."""
@@ -103,8 +101,32 @@ def _all_shards(router: Router) -> Sequence[Shard]:
         ) from error
 
 
-def routed(
-    df: Frame,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """How the rows of a batch get to their shards, in Spark's SQL, for Python and Java alike.
+
+    Attributes:
+        select: the columns that are written, and what tells a row's shard, order and fate.
+        where: which rows are wanted; None for all.
+        partitions: how many shards there are.
+    """
+
+    select: tuple[str, ...]
+    where: str | None
+    partitions: int
+
+    def apply(self, df: Frame) -> Frame:
+        """Return the rows of the shards that want some, one partition for each of all shards."""
+        frame = df.selectExpr(*self.select)
+        if self.where is not None:
+            frame = frame.where(self.where)
+        if self.partitions == 1:
+            return frame.repartition(1)
+        return frame.repartitionById(self.partitions, f.col(SHARD))
+
+
+def plan_route(
+    frame: StructType,
     base: Base,
     routing: Routing,
     *,
@@ -112,26 +134,24 @@ def routed(
     order_by: Sequence[str],
     parts: int,
     wanted: Sequence[int],
-) -> Frame:
-    """Return the rows of the shards that want some, one partition for each of all shards.
+) -> Route:
+    """Return how rows with these columns get to the shards that want some.
 
     Raises:
-        InvalidInputError: the frame does not fit the table.
+        InvalidInputError: the columns do not fit the table.
     """
-    kept = _kept(df.schema, base, extra=bool(deletes or order_by))
-    columns = [f.col(_quoted(name)) for name in kept]
-    columns.append(_number(base, routing).alias(SHARD))
+    columns = [_quoted(name) for name in _kept(frame, base, extra=bool(deletes or order_by))]
+    columns.append(f"{shard_number(base, routing)} AS {SHARD}")
     if deletes is not None:
-        columns.append(f.coalesce(f.expr(deletes).cast("boolean"), f.lit(False)).alias(DELETED))
-    columns += [f.expr(text).alias(f"{ORDER}{n}") for n, text in enumerate(order_by)]
+        # On a line of its own, so that a comment at its end takes nothing of ours with it.
+        columns.append(f"coalesce(cast(({deletes}\n) AS boolean), false) AS {DELETED}")
+    columns += [f"({text}\n) AS {ORDER}{n}" for n, text in enumerate(order_by)]
     if parts > 1:
-        columns.append(_part(df.schema, base, parts).alias(PART))
-    frame = df.select(*columns)
+        columns.append(f"{_part(frame, base, parts)} AS {PART}")
+    where = None
     if len(wanted) < len(routing.shards):
-        frame = frame.where(f.col(SHARD).isin(*wanted))
-    if len(routing.shards) == 1:
-        return frame.repartition(1)
-    return frame.repartitionById(len(routing.shards), f.col(SHARD))
+        where = f"{SHARD} IN ({', '.join(map(str, wanted))})"
+    return Route(select=tuple(columns), where=where, partitions=len(routing.shards))
 
 
 def _kept(frame: StructType, base: Base, *, extra: bool) -> list[str]:
@@ -147,17 +167,17 @@ def _kept(frame: StructType, base: Base, *, extra: bool) -> list[str]:
     return [field.name for field in known]
 
 
-def _number(base: Base, routing: Routing) -> Column:
-    """Return the number of a row's shard."""
+def shard_number(base: Base, routing: Routing) -> str:
+    """Return the number of a row's shard, in Spark's SQL."""
     if routing.column is None:
-        return f.lit(0)
+        return "0"
     kind = spark_schema(base.schema, [routing.column]).fields[0].dataType
-    value = f.col(_quoted(routing.column)).cast(kind)
-    hashed = f.hash(f.lit(_HASHES_TO_ZERO), value)
-    return hashed.bitwiseAND(f.lit(_MOST_HASH)) % f.lit(len(routing.shards))
+    value = f"cast({_quoted(routing.column)} AS {_sql_type(kind)})"
+    hashed = f"hash({_HASHES_TO_ZERO}, {value})"
+    return f"(({hashed} & {_MOST_HASH}) % {len(routing.shards)})"
 
 
-def _part(frame: StructType, base: Base, parts: int) -> Column:
+def _part(frame: StructType, base: Base, parts: int) -> str:
     """Return which entry of its shard a row goes into; the same whenever the batch is repeated.
 
     By the key, so that one key is in one entry; without a key by all values that Spark hashes.
@@ -167,10 +187,22 @@ def _part(frame: StructType, base: Base, parts: int) -> Column:
         name for name in base.schema.names if name in kinds and not _has_map(kinds[name])
     ]
     if not names:
-        return f.lit(0)
+        return "0"
     wanted = {field.name: field.dataType for field in spark_schema(base.schema, names).fields}
-    values = [f.col(_quoted(name)).cast(wanted[name]) for name in names]
-    return f.pmod(f.xxhash64(*values), f.lit(parts)).cast("int")
+    values = [f"cast({_quoted(name)} AS {_sql_type(wanted[name])})" for name in names]
+    return f"cast(pmod(xxhash64({', '.join(values)}), {parts}) AS int)"
+
+
+def _sql_type(kind: DataType) -> str:
+    """Return a type as Spark's SQL has it; its own text leaves names in structs unquoted."""
+    if isinstance(kind, StructType):
+        inside = (f"{_quoted(one.name)}: {_sql_type(one.dataType)}" for one in kind.fields)
+        return f"struct<{', '.join(inside)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{_sql_type(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{_sql_type(kind.keyType)}, {_sql_type(kind.valueType)}>"
+    return kind.simpleString()
 
 
 def _has_map(kind: DataType) -> bool:
@@ -187,4 +219,4 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-__all__ = ["UNSHARDED", "Frame", "Routing", "routed", "routing_of"]
+__all__ = ["UNSHARDED", "Frame", "Route", "Routing", "plan_route", "routing_of", "shard_number"]

@@ -62,6 +62,7 @@ class Run:
         if arbiter.pin is None:
             raise InvalidInputError("the table is not tied to an arbiter: open it anew")
         self.pin = encode_pin(arbiter.pin).decode()
+        self.table_id = arbiter.pin.table_id
         self.base, self._slots = self._claim(self.routing.shards)
         self._newest = -1  # the newest batch of this run
         self._unchecked = 0

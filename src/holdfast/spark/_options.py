@@ -132,6 +132,23 @@ def _into(name: str, text: str) -> str:
     return text.strip().lower()
 
 
+def _expressions(name: str, text: str) -> tuple[str, ...]:
+    """Return expressions with commas between them; those in brackets and quotes do not count."""
+    parts, depth, quote = [""], 0, ""
+    for char in text:
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"`":
+            quote = char
+        else:
+            depth += (char in "([{") - (char in ")]}")
+        if char == "," and not quote and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return tuple(_text(name, part).strip() for part in parts)
+
+
 def _moment(name: str, text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text.strip())
@@ -272,9 +289,43 @@ OPTIONS: tuple[Option, ...] = (
         name="into",
         use=Use.SINK,
         parse=_into,
-        help="`table` (default) makes one version of each micro-batch. `log` is refused: a Python "
-        "sink can neither divide rows by shard nor learn its run; use "
-        "`foreachBatch(holdfast.spark.ingest(uri))`.",
+        help="`table` (default) makes one version of each micro-batch. `log` writes each into the "
+        "[log](../how-to/stream-into-the-log.md#the-sink-form), and needs the jar of the catalogs; "
+        "without it, use `foreachBatch(holdfast.spark.ingest(uri))`.",
+    ),
+    Option(
+        name="deletes",
+        use=Use.SINK,
+        parse=_text,
+        help="With `into=log`: rows that meet this condition, in Spark's SQL, delete their key: "
+        "`op = 'D'`.",
+    ),
+    Option(
+        name="orderBy",
+        use=Use.SINK,
+        parse=_expressions,
+        help="With `into=log`: which of several rows of one key in one batch is the newest: one "
+        "expression in Spark's SQL that grows, or several with commas between them.",
+    ),
+    Option(
+        name="upkeep",
+        use=Use.SINK,
+        parse=_text,
+        help="With `into=log`: how often the driver flushes and merges the log: `1 minute` "
+        "(default); `none` leaves that to `holdfast maintain`.",
+    ),
+    Option(
+        name="entriesPerBatch",
+        use=Use.SINK,
+        parse=_number(1),
+        help="With `into=log`: into how many log entries a shard's rows of one batch are divided. "
+        "Default 1.",
+    ),
+    Option(
+        name="shard",
+        use=Use.SINK,
+        parse=_text,
+        help="With `into=log`: the shard to write, of a table whose shards are named by hand.",
     ),
     Option(
         name="readChangeFeed",
@@ -368,6 +419,7 @@ def parse(options: Mapping[str, str], use: Use) -> Given:
             values[option.name] = option.parse(option.name, text)
     _check_together(values)
     _check_changes(values, use)
+    _check_log(values)
     for column, size in (values.get("vectorColumns") or {}).items():
         if sizes.setdefault(column.lower(), size) != size:
             raise InvalidInputError("a vector column has two lengths: keep one", column=column)
@@ -423,6 +475,25 @@ def _check_together(values: Mapping[str, Any]) -> None:  # Any: see `Option.pars
     asked = [name for name in ("versionAsOf", "timestampAsOf", "tag") if name in values]
     if len(asked) > 1:
         raise InvalidInputError("a load reads one version: keep one of " + ", ".join(asked))
+
+
+_FOR_LOG = ("deletes", "orderBy", "upkeep", "entriesPerBatch", "shard")
+_NOT_FOR_LOG = (
+    "maxBytesPerFile",
+    "maxRowsPerFile",
+    "mergeSchema",
+    "primaryKey",
+    "vectorColumns",
+)
+
+
+def _check_log(values: Mapping[str, Any]) -> None:  # Any: see `Option.parse`
+    """Refuse what does not go with writing the log, or only with that."""
+    into_log = values.get("into") == "log"
+    for name in _NOT_FOR_LOG if into_log else _FOR_LOG:
+        if name in values:
+            told = "does not go with into=log: leave it out" if into_log else "needs into=log"
+            raise InvalidInputError(f"option {name} {told}")
 
 
 _FOR_CHANGES = (

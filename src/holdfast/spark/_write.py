@@ -133,8 +133,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         given = parse(options, Use.SINK)
         if given.get("into") == "log":
             raise InvalidInputError(
-                "this sink cannot write the log: Spark lets it neither divide rows by shard nor "
-                "learn its run. Use .writeStream.foreachBatch(holdfast.spark.ingest(uri, ...))"
+                "a sink writes the log with Holdfast's jar only (--jars, or a session with "
+                "catalogs): without it Spark lets it neither divide rows by shard nor learn its "
+                "run. Use .writeStream.foreachBatch(holdfast.spark.ingest(uri, ...))"
             )
         self._plan = plan_write(schema, given, replaces=overwrite)
 

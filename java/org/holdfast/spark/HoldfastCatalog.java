@@ -9,12 +9,17 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.Function;
 import java.util.stream.StreamSupport;
 import org.apache.spark.sql.catalyst.analysis.NamespaceAlreadyExistsException;
+import org.apache.spark.sql.catalyst.analysis.NoSuchFunctionException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.NonEmptyNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
+import org.apache.spark.sql.connector.catalog.Changelog;
+import org.apache.spark.sql.connector.catalog.ChangelogContext;
+import org.apache.spark.sql.connector.catalog.FunctionCatalog;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
 import org.apache.spark.sql.connector.catalog.ProcedureCatalog;
@@ -24,6 +29,7 @@ import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TableInfo;
+import org.apache.spark.sql.connector.catalog.functions.UnboundFunction;
 import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
@@ -38,7 +44,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * <p>Settings: {@code spark.sql.catalog.NAME.root}, and as for a load {@code commitStoreUrl} and
  * {@code storage.*}; {@code allowDrop} lets DROP TABLE destroy what it names.
  */
-public class HoldfastCatalog implements StagingTableCatalog, SupportsNamespaces, ProcedureCatalog {
+public class HoldfastCatalog implements StagingTableCatalog, SupportsNamespaces, ProcedureCatalog, FunctionCatalog {
   private static final Set<String> SETTINGS = Set.of("root", "commitstoreurl", "allowdrop");
   private String name;
   private Map<String, String> settings;
@@ -81,6 +87,23 @@ public class HoldfastCatalog implements StagingTableCatalog, SupportsNamespaces,
     return parts;
   }
 
+  // Functions: one, by which Spark divides rows among a table's shards.
+
+  @Override
+  public Identifier[] listFunctions(String[] namespace) {
+    return namespace.length == 0
+        ? new Identifier[] {Identifier.of(namespace, BucketFunction.NAME)}
+        : new Identifier[0];
+  }
+
+  @Override
+  public UnboundFunction loadFunction(Identifier ident) throws NoSuchFunctionException {
+    if (ident.namespace().length > 0 || !ident.name().equalsIgnoreCase(BucketFunction.NAME)) {
+      throw new NoSuchFunctionException(ident);
+    }
+    return new BucketFunction();
+  }
+
   // Procedures: verbs of tables, in the namespace `system`.
 
   private static final String[] SYSTEM = {"system"};
@@ -117,6 +140,16 @@ public class HoldfastCatalog implements StagingTableCatalog, SupportsNamespaces,
   @Override
   public Table loadTable(Identifier ident, long micros) throws NoSuchTableException {
     return load(ident, Map.of("timestamp", Instant.EPOCH.plus(micros, ChronoUnit.MICROS).toString()));
+  }
+
+  /** Returns the table's changes, for {@code spark.read.changes(...)}. */
+  @Override
+  public Changelog loadChangelog(Identifier ident, ChangelogContext context, CaseInsensitiveStringMap given)
+      throws NoSuchTableException {
+    HoldfastTable table = load(ident, Map.of());
+    Function<String, String> versionAt =
+        time -> ask("load", Map.of("id", parts(ident), "timestamp", time)).get("version").asText();
+    return new HoldfastChangelog(table, context, given, versionAt);
   }
 
   private HoldfastTable load(Identifier ident, Map<String, String> when) throws NoSuchTableException {

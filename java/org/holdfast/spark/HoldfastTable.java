@@ -104,6 +104,9 @@ class HoldfastTable
 
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+    if (LogSink.isAskedFor(info.options())) {
+      return new LogWrite.Builder(info, options);
+    }
     return new WriteInto(this, info);
   }
 

@@ -46,6 +46,11 @@ final class Python {
     return source().getTable(columns, new Transform[0], options);
   }
 
+  /** Returns the columns of a load with these options. */
+  static StructType schema(Map<String, String> options) {
+    return source().inferSchema(new CaseInsensitiveStringMap(options));
+  }
+
   /** Asks a question; throws Failure if Holdfast answers with an error. */
   static JsonNode ask(String verb, Map<String, ?> arguments, Map<String, String> options) {
     Map<String, Object> question = new HashMap<>(arguments);
