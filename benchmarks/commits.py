@@ -1,4 +1,4 @@
-"""What a commit costs beside stock pylance, Delta and Iceberg, with many writers at once.
+"""What a commit costs beside stock pylance, Delta and Iceberg, with many concurrent writers.
 
     ./run bench commits [--seconds N] [--processes 1,4,8,32] [--only stock,holdfast] [--json FILE]
 

@@ -176,7 +176,7 @@ def raw_postgres(url: str, series: str) -> Step:
     import psycopg
 
     connection = psycopg.connect(url, autocommit=True, prepare_threshold=2)
-    with contextlib.suppress(psycopg.errors.UniqueViolation):  # several create it at once
+    with contextlib.suppress(psycopg.errors.UniqueViolation):  # several create it concurrently
         connection.execute(RAW_TABLE.format(text="TEXT", blob="BYTEA"))
 
     def insert(number: int, body: bytes) -> bool:
@@ -627,7 +627,7 @@ def measured_rows(
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="./run bench decide", description=__doc__)
     parser.add_argument("--seconds", type=float, default=4.0, help="of measuring, per row")
-    parser.add_argument("--processes", default="1,8", help="how many at once, e.g. 1,8")
+    parser.add_argument("--processes", default="1,8", help="how many concurrently, e.g. 1,8")
     parser.add_argument("--only", default=",".join(BACKENDS), help="some of " + ",".join(BACKENDS))
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     given = parser.parse_args(arguments)

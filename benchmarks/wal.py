@@ -4,7 +4,7 @@
 
 Everything that is compared takes turns in one process, so that whatever else the machine does hits
 all. Printed: appends of already encoded bytes beside a bare put of the same bytes, encoding apart;
-put-if-absent beside plain put, alone and 16 at once; the tailer beside obstore and pyarrow alone;
+put-if-absent beside plain put, alone and 16 together; the tailer beside obstore and pyarrow alone;
 opening a shard with entries to replay beside stock, and beside the fewest calls it can take: two
 durable puts and one read per entry.
 """
@@ -163,7 +163,7 @@ def bench_condition(place: str, store: ObjectStore, seconds: float) -> None:
             return lambda: [f.result() for f in [pool.submit(step) for _ in range(16)]]
 
         many = {name: at_once(step) for name, step in steps.items()}
-        show(f"1 kB, 16 at once (per 16), {place}", take_turns(many, seconds), "plain put")
+        show(f"1 kB, 16 together (per 16), {place}", take_turns(many, seconds), "plain put")
 
 
 def bench_peers(folder: Path, seconds: float) -> None:
@@ -321,7 +321,7 @@ def fill(store: ObjectStore, shard: str, fields: Any, count: int) -> None:  # no
 
 
 def read_all(store: ObjectStore, paths: list[str]) -> None:
-    """Read files, and do nothing with them: 16 at once from a server."""
+    """Read files, and do nothing with them: 16 together from a server."""
     if isinstance(store, LocalStore):
         for path in paths:
             fd = os.open(f"{store.root}/{path}", os.O_RDONLY)

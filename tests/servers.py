@@ -137,7 +137,7 @@ class Server:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """End the process at once, as a crash would."""
+        """End the process immediately, as a crash would."""
         self._end(signal.SIGKILL)
 
     def shut_down(self) -> None:

@@ -28,7 +28,7 @@ MEASURED = {"L9": "benchmarks/wal.py", "W15": "benchmarks/shard.py"}
 
 REQUIREMENTS: Mapping[str, Mapping[str, str]] = {
     "Safe commits": {
-        "C1": "Many writers append at once: each append is in the table, or it raised an error.",
+        "C1": "Many writers append concurrently: each append is in the table, or raised an error.",
         "C2": "Local disk, S3 and its kin, GCS, Azure and COS work; the docs say how each decides.",
         "C3": "A store is believed only after a probe; ignoring and racy stores are refused.",
         "C4": "A commit store is a small interface anyone can implement, with a suite to prove it.",
@@ -42,7 +42,7 @@ REQUIREMENTS: Mapping[str, Mapping[str, str]] = {
     },
     "Full-text index builds": {
         "F1": "A distributed build stays in staging until it is finalized.",
-        "F2": "A build in one process writes the final files at once.",
+        "F2": "A build in one process writes the final files in one step.",
         "F3": "One copy operation, which keeps its source, serves all stores.",
         "F4": "A refresh keeps what an index has and builds only what it lacks.",
         "F5": "Finalizing numbers the parts densely in a fixed order and copies, never moves.",
@@ -115,7 +115,7 @@ REQUIREMENTS: Mapping[str, Mapping[str, str]] = {
         "cannot hold, the call is refused or ends in an error.",
         "P2": "A reader never silently gets less than what was acknowledged before it began.",
         "P3": "Transaction ids are exact: in any order, from anywhere, for ever.",
-        "P4": "What a killed process, Lance or a stranger left behind stops nothing.",
+        "P4": "What a killed process, Lance or another program left behind stops nothing.",
         "P5": "All Arrow types that Lance stores pass through every way in and out.",
     },
 }

@@ -25,13 +25,13 @@ from holdfast.arbiter import (
     open_arbiter,
 )
 from holdfast.commits import (
+    CommitHook,
     CommitResult,
     Data,
-    Operation,
-    created,
+    create_hooked,
     read_any,
     require_rows,
-    translated,
+    translate_errors,
 )
 from holdfast.core import TableCore, address_of
 from holdfast.errors import AlreadyExistsError, InvalidInputError, NotFoundError
@@ -148,10 +148,10 @@ def _create(
     table = Table(TableCore(store, arbiter, uri, options), commit_store=commit_store)
     if arbiter.read(version_name(1)) is not None:
         raise AlreadyExistsError("there is a table already: open it", uri=uri)
-    operation = Operation(table.versions, creates=True, edit=mark)
+    operation = CommitHook(table.versions, creates=True, edit=mark)
     hook: Any = operation
-    with operation.settled():
-        made = created(hook, schema, fragments)
+    with operation.raising_outcome():
+        made = create_hooked(hook, schema, fragments)
         operation.returned(int(made.version))
     if isinstance(arbiter, SupportsSeries):
         confirm_pin(store, arbiter.pin)
@@ -329,7 +329,7 @@ def _newest_plain(store: ObjectStore, uri: str | Path, resolved: Mapping[str, st
     if not store.list("_versions"):
         raise NotFoundError("no Lance table is there", uri=uri)
     address = address_of(uri, store)
-    with translated(address):
+    with translate_errors(address):
         return int(lance.dataset(address, storage_options=dict(resolved) or None).version)
 
 

@@ -297,13 +297,13 @@ def resolve(key: str, value: str) -> str:
     """
     if not value.startswith(_ENV):
         return value
-    found = os.environ.get(value[len(_ENV) :])
-    if found is None:
+    secret = os.environ.get(value[len(_ENV) :])
+    if secret is None:
         raise InvalidInputError(
             f"option {key} takes its value from an environment variable that is not set: set it",
             variable=value[len(_ENV) :],
         )
-    return found
+    return secret
 
 
 def suggestion(word: str, known: list[str]) -> str:

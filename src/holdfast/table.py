@@ -1004,7 +1004,7 @@ class Table:
     ) -> MaintainResult:
         """Do what the table needs now: flush, merge, compact, refresh indexes, vacuum.
 
-        Safe to run anywhere, at any time, in several places at once. A step that others were
+        Safe to run anywhere, at any time, in several places concurrently. A step that others were
         faster at waits for the next run; one that fails stops no other. Nothing is deleted
         without `confirm`.
 

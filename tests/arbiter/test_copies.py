@@ -29,7 +29,7 @@ MERGED = "22222222-2222-4333-8444-555555555555"
 
 
 class Places:
-    """Where tables are, and how a stranger copies one: `cp -r`, `mc mirror`."""
+    """Where tables are, and how other programs copy one: `cp -r`, `mc mirror`."""
 
     def __init__(self, folder: Path, commit_store: str | None, servers: list[FaultyS3]) -> None:
         self.commit_store = commit_store

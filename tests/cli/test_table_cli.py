@@ -16,7 +16,7 @@ import pytest
 import holdfast
 from command_line import Cli
 from holdfast.cli import Exit
-from holdfast.cli._upkeep import Reading
+from holdfast.cli._upkeep import ReadingProgress
 from holdfast.testing import FaultyS3
 from holdfast.upkeep import ShardStatus
 from upkeep.stock import append, ids_in, lose, rows
@@ -320,7 +320,7 @@ def test_on_a_server_with_options(cli: Cli, faulty_s3: Callable[..., FaultyS3]) 
 
 def test_doctor_tells_that_it_is_busy(capsys: pytest.CaptureFixture[str]) -> None:
     for total, lines in ((199, 0), (2500, 3)):
-        progress = Reading()
+        progress = ReadingProgress()
         for done in range(1, total + 1):
             progress(done, total)
         progress.close()

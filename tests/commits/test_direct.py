@@ -19,7 +19,7 @@ from holdfast.arbiter import Decision, SupportsChains, Won
 from holdfast.commits._queue import Queue
 from holdfast.commits._versions import Versions
 from holdfast.errors import CommitUnknownError, UnavailableError
-from holdfast.formats._append import Base
+from holdfast.formats._append import AppendBase
 from holdfast.formats._version_files import HINT_PATH
 from holdfast.txn import parse_txn
 
@@ -60,7 +60,7 @@ def test_what_is_not_plain_is_left_to_lance(
     if why == "another release":
         monkeypatch.setattr(lance, "__version__", "14.9.9")
     if why == "an unknown field":
-        monkeypatch.setattr(Base, "is_plain", property(lambda _: False))
+        monkeypatch.setattr(AppendBase, "is_plain", property(lambda _: False))
     monkeypatch.setattr(Versions, "append", refuse)
     before = transactions(Place(uri=uri))
     for number in (1, 2):

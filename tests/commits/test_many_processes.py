@@ -22,7 +22,7 @@ from holdfast.testing import FaultyS3Process
 WORKERS = 8
 APPENDS = 10
 
-pytestmark = pytest.mark.timeout(600)  # processes that start and all write at once
+pytestmark = pytest.mark.timeout(600)  # processes that start and all write concurrently
 
 
 @pytest.fixture(scope="module")

@@ -112,7 +112,7 @@ def test_it_travels_as_plain_arguments_and_shows_no_secret() -> None:
 
 
 def test_a_dataset_that_lance_returned_loses_its_hook_and_that_is_noticed(tmp_path: Path) -> None:
-    """Nothing can stop it from travelling; a commit of its own is then a stranger's."""
+    """Nothing can stop it from travelling; a commit of its own is then foreign."""
     place = Place(uri=str(tmp_path / "t.lance"), commit_store="sqlite")
     table = place.create()
     returned = lance.write_dataset(rows(1), table.dataset(), mode="append")

@@ -96,7 +96,7 @@ def test_clocks_that_are_wrong_and_jump(tmp_path: Path, how: str) -> None:
     for number in range(1, 9):
         assert append(number % 4, number)
         assert not append((number + 1) % 4, number)
-    # All at once: one app per writer, and the same two transactions from everybody.
+    # All concurrently: one app per writer, and the same two transactions from everybody.
     with ThreadPoolExecutor(4) as pool:
         alone = [pool.submit(writers[n].append, rows(100 + n), txn=(f"w{n}", 1)) for n in range(4)]
         same = [pool.submit(append, n, 9) for n in range(4)]
@@ -154,7 +154,7 @@ def forget_in_redis(url: str, series: str) -> None:
 def forgetful(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> tuple[Place, Table, Forgetful, Callable[[], None]]:
-    """A table, one that loses records during its calls, and what loses one at once."""
+    """A table, one that loses records during its calls, and what loses one immediately."""
     if request.param == "redis":
         url, lose = request.getfixturevalue("redis_server").url, forget_in_redis
     else:

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.errors import CorruptError
 from holdfast.formats import version_name
-from holdfast.formats._append import AppendTransaction, Base
+from holdfast.formats._append import AppendBase, AppendTransaction
 from holdfast.formats._protobuf import FOOTER, LENGTH, main_section
 from holdfast.formats._transaction import decode_transaction
 from holdfast.formats._version_files import newest_version
@@ -45,7 +45,7 @@ def manifest_of(uri: str, version: int) -> bytes:
 
 
 def message_of(manifest: bytes) -> Any:
-    return Base(manifest, lance.__version__)._message
+    return AppendBase(manifest, lance.__version__)._message
 
 
 @pytest.mark.parametrize("kind", TABLES)
@@ -55,7 +55,7 @@ def test_it_is_what_lance_makes(tmp_path: Path, kind: str) -> None:
     below = lance.dataset(uri)
     newest = lance.write_dataset(ROWS, uri, mode="append")
     theirs = manifest_of(uri, newest.version)
-    base = Base(manifest_of(uri, below.version), lance.__version__)
+    base = AppendBase(manifest_of(uri, below.version), lance.__version__)
     (file,) = Path(uri, "_transactions").glob(f"{below.version}-*")
     read = decode_transaction(file.read_bytes())
 
@@ -83,10 +83,10 @@ def test_it_is_what_lance_makes(tmp_path: Path, kind: str) -> None:
 def test_entries_of_the_config_are_set_and_removed(tmp_path: Path) -> None:
     uri = str(tmp_path / "t.lance")
     lance.write_dataset(ROWS, uri).update_config({"stays": "1", "goes": "2"})
-    base = Base(manifest_of(uri, 2), lance.__version__)
+    base = AppendBase(manifest_of(uri, 2), lance.__version__)
     made = base.append(AppendTransaction(2, f"hf-{7:032x}", []), {"goes": None, "new": "3"}, 0.0)
-    assert Base(made, lance.__version__).config == {"stays": "1", "new": "3"}
-    assert Base(made, lance.__version__).version == 3
+    assert AppendBase(made, lance.__version__).config == {"stays": "1", "new": "3"}
+    assert AppendBase(made, lance.__version__).version == 3
 
 
 def with_field(manifest: bytes, change: Callable[[Any], object]) -> bytes:
@@ -112,8 +112,8 @@ def test_what_is_not_known_is_left_to_lance(tmp_path: Path, strange: str) -> Non
     uri = str(tmp_path / "t.lance")
     lance.write_dataset(ROWS, uri)
     manifest = manifest_of(uri, 1)
-    assert Base(with_field(manifest, lambda m: m), lance.__version__).is_plain
-    assert not Base(with_field(manifest, STRANGE[strange]), lance.__version__).is_plain
+    assert AppendBase(with_field(manifest, lambda m: m), lance.__version__).is_plain
+    assert not AppendBase(with_field(manifest, STRANGE[strange]), lance.__version__).is_plain
 
 
 @pytest.mark.parametrize("settings", [{"enable_stable_row_ids": True}, {"initial_bases": True}])
@@ -124,7 +124,7 @@ def test_features_of_lance_that_appends_have_to_do_with(
     if "initial_bases" in settings:
         settings = {"initial_bases": [lance.DatasetBasePath(str(tmp_path / "other"), "other")]}
     lance.write_dataset(ROWS, uri, **settings)
-    assert not Base(manifest_of(uri, 1), lance.__version__).is_plain
+    assert not AppendBase(manifest_of(uri, 1), lance.__version__).is_plain
 
 
 def test_files_of_another_format_are_left_to_lance(tmp_path: Path) -> None:
@@ -135,14 +135,14 @@ def test_files_of_another_format_are_left_to_lance(tmp_path: Path) -> None:
     lance.write_dataset(rows, other)
     (file,) = Path(uri, "_transactions").glob("1-*")
     added = decode_transaction(file.read_bytes()).added
-    assert Base(manifest_of(uri, 2), lance.__version__).takes(added)
-    assert not Base(manifest_of(other, 1), lance.__version__).takes(added)
+    assert AppendBase(manifest_of(uri, 2), lance.__version__).takes(added)
+    assert not AppendBase(manifest_of(other, 1), lance.__version__).takes(added)
 
 
 @pytest.mark.parametrize("body", [b"", b"LANC", b"\xff" * 40 + b"LANC"])
 def test_bytes_that_are_no_manifest(body: bytes) -> None:
     with pytest.raises(CorruptError):
-        Base(body, lance.__version__)
+        AppendBase(body, lance.__version__)
 
 
 def test_the_newest_version_among_files() -> None:

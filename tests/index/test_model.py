@@ -47,7 +47,7 @@ SCENARIOS = [
         preemptions=0,
     ),
     Builds(name="two jobs", programs=[job] * 2, prepare=begun, crashes=1, preemptions=0),
-    Builds(name="two jobs at once", programs=[job] * 2, prepare=begun, preemptions=1),
+    Builds(name="two concurrent jobs", programs=[job] * 2, prepare=begun, preemptions=1),
     Builds(name="a job, a fault", programs=[job], prepare=begun, faults=1),
     Builds(name="differing list views", programs=[finalizer] * 2, lagging=1, preemptions=1),
     Builds(name="a marked index", programs=[finalizer] * 2, prepare=marked, preemptions=1),
@@ -144,9 +144,9 @@ BAD_MARKER = """\
             raise"""
 IS_LATER = """\
             if not self._is_there(copy, self._files.head(copy.target)):
-                found.append(copy)"""
+                differing.append(copy)"""
 TRUSTED_LISTING = """\
-            found.append(copy)"""
+            differing.append(copy)"""
 
 TWO = SCENARIOS[0].but(crashes=0)
 RACE = WITH_STRAGGLER.but(preemptions=2)

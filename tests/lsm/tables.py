@@ -18,7 +18,7 @@ from holdfast.formats._mem_wal_details import read_details
 from holdfast.formats._shard_manifest import ShardManifest, SsTable
 from holdfast.formats._sstable import TOMBSTONE
 from holdfast.shard._base import Base, read_base
-from holdfast.shard._sstables import Sstables
+from holdfast.shard._sstables import SstableWriter
 from holdfast.wal._manifests import ShardManifests
 
 SCHEMA = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.string())])
@@ -52,8 +52,8 @@ def base_of(table: holdfast.Table) -> Base:
     return read_base(dataset, manifest)
 
 
-def sstables_of(table: holdfast.Table) -> Sstables:
-    return Sstables(table.core.store, table.uri, table.core.resolved, RandomIds())
+def sstables_of(table: holdfast.Table) -> SstableWriter:
+    return SstableWriter(table.core.store, table.uri, table.core.resolved, RandomIds())
 
 
 def manifests_of(table: holdfast.Table, shard_id: str) -> ShardManifests:

@@ -20,7 +20,7 @@ from holdfast.errors import (
     LogLostError,
     NotFoundError,
 )
-from holdfast.shard._sstables import Sstables
+from holdfast.shard._sstables import SstableWriter
 from holdfast.upkeep import _key_set, _merge_rows
 from holdfast.upkeep._compact_lsm import LanceBase, LancePass, merge_shard
 from lsm.tables import (
@@ -414,21 +414,21 @@ def test_a_late_merge_whose_files_are_gone_finds_them_merged(
             shutil.rmtree(generation)
 
     if step == "open":
-        plain = Sstables.open
+        plain = SstableWriter.open
 
         def opened(*given: Any) -> Any:
             meanwhile()
             return plain(*given)
 
-        monkeypatch.setattr(Sstables, "open", opened)
+        monkeypatch.setattr(SstableWriter, "open", opened)
     else:
-        write = _merge_rows.Changes.write
+        write = _merge_rows.RowChanges.write
 
         def written(*given: Any) -> Any:
             meanwhile()
             return write(*given)
 
-        monkeypatch.setattr(_merge_rows.Changes, "write", written)
+        monkeypatch.setattr(_merge_rows.RowChanges, "write", written)
     assert table.compact_lsm().rows == 0
     assert late == [step]
     assert {k: v for k, v in rows_of(table).items() if v == "new"} == {0: "new", 1: "new"}

@@ -284,7 +284,7 @@ MUTANTS = [
             publish=mutate(
                 PUBLISH,
                 ("if current.current_generation > table.generation:", "if False:"),
-                ("overtaken |= tables.number(found.current_generation)", "pass"),
+                ("overtaken |= tables.number(manifest.current_generation)", "pass"),
             )
         ),
     ),

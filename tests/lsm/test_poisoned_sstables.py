@@ -26,7 +26,7 @@ from holdfast.formats._sstable import (
     sstable_path,
 )
 from holdfast.shard._config import ShardWriterConfig
-from holdfast.shard._sstables import Sstables
+from holdfast.shard._sstables import SstableWriter
 from holdfast.testing import FaultyS3Process
 from holdfast.upkeep import (
     RepairKind,
@@ -76,7 +76,7 @@ def written(table: holdfast.Table, shard_id: str, rows: pa.Table) -> SsTable:
     """Publish one generation of rows that nobody looks at, as an older writer did."""
     manifests = manifests_of(table, shard_id)
     current = manifests.latest() or manifests.claim()
-    sstables = Sstables(table.core.store, table.uri, table.core.resolved, RandomIds())
+    sstables = SstableWriter(table.core.store, table.uri, table.core.resolved, RandomIds())
     made = sstables.write(base_of(table), shard_id, current.current_generation, rows)
 
     def publish(found: ShardManifest) -> ShardManifest:
@@ -275,7 +275,7 @@ def test_a_store_without_an_answer_is_no_damage(
     def get_others(store: Any, path: str, **how: Any) -> bytes:
         return fail() if "_gen_" in path else get(store, path, **how)
 
-    monkeypatch.setattr(Sstables, "open", fail)
+    monkeypatch.setattr(SstableWriter, "open", fail)
     monkeypatch.setattr(type(table.core.store), "get", get_others)
     with pytest.raises(UnavailableError):
         table.repair_shard(shard_id, confirm=True)

@@ -244,7 +244,7 @@ class Mutant(NamedTuple):
 
 
 SAME_IDS = "        if set(txns) <= set(there):\n"
-OTHERS = "        if not (found.fence and found.epoch < slot.epoch):\n"
+OTHERS = "        if not (entry.fence and entry.epoch < slot.epoch):\n"
 MUTANTS = [
     Mutant(
         "a task that finds its place taken takes the next one",

@@ -65,7 +65,7 @@ from holdfast.testing import (
     World,
 )
 from holdfast.upkeep._leftovers import Contents
-from holdfast.upkeep._memory import Memory
+from holdfast.upkeep._memory import ReadMemory
 from holdfast.wal import ShardManifests, WalTailer
 from model.commit_scenarios import Maker, conditional, recorded
 from model.decide_scenarios import PINNED
@@ -185,7 +185,7 @@ def marks_of(entries: Sequence[Any]) -> list[str]:
 
 _MARKS = pa.schema([("mark", pa.string()), ("_tombstone", pa.bool_())])
 # The base table, the first generation and the limits of a live writer.
-_MEMTABLE = (SimpleNamespace(storage_schema=_MARKS, keys=()), 1, ShardWriterConfig().settled({}))
+_MEMTABLE = (SimpleNamespace(storage_schema=_MARKS, keys=()), 1, ShardWriterConfig().resolve({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,7 +348,7 @@ class Hands:
             records=None,
             now=0.0,
             grace=timedelta(seconds=-1),
-            memory=Memory(None, 0.0),
+            memory=ReadMemory(None, 0.0),
             objects=objects,
         )
         found = [info.path for info, _ in self.code.vacuum.find_sstables(contents)]

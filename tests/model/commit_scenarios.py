@@ -26,7 +26,7 @@ from lance.fragment import DataFile, FragmentMetadata
 from holdfast.arbiter import Arbiter, ConditionalPut, RecordedDecisions, Verdict
 from holdfast.arbiter._parallel import one_by_one
 from holdfast.commits._direct import Direct
-from holdfast.commits._operation import Operation
+from holdfast.commits._operation import CommitHook
 from holdfast.commits._versions import AlreadyAppliedError, Versions
 from holdfast.core import TableCore
 from holdfast.errors import (
@@ -163,7 +163,7 @@ def newest_of(store: ObjectStore) -> int:
 
 def append_mark(manifest: bytes, mark: str, version: int) -> bytes:
     """Return the next version as a stock writer makes it: with one more file, the config as is."""
-    message: Any = formats_of_appends.Base(manifest, lance.__version__)._message
+    message: Any = formats_of_appends.AppendBase(manifest, lance.__version__)._message
     part: Any = _classes()["DataFragment"](id=len(message.fragments))
     part.files.add(path=mark)
     message.fragments.append(part.SerializeToString(deterministic=True))
@@ -205,7 +205,7 @@ class Table:
     crashes: int = 0
     preemptions: int | None = None
     versions: type[Versions] = Versions
-    operation: type[Operation] = Operation
+    operation: type[CommitHook] = CommitHook
     direct: bool = False
     cleaner: bool = False
     txns: bool = True
@@ -319,7 +319,7 @@ class Writer:
     def _append_once(self, store: ObjectStore, versions: Versions) -> None:
         operation = self._table.operation(versions, self._txns(), synced=True)
         try:
-            with operation.settled():
+            with operation.raising_outcome():
                 LanceModel(store, operation, self._ids.token()).append(self._mark)
         except AlreadyAppliedError:
             self._world.acknowledge("was there", self._mark)

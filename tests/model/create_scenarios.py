@@ -1,4 +1,4 @@
-"""Worlds in which two processes create one table at once, on a store that ignores conditions.
+"""Worlds in which two processes create one table concurrently, on a store that ignores conditions.
 
 A creator ties the table to its commit store, decides version 1, reads the pin again, and
 only then acknowledges. With one commit store between them they agree on one table. With

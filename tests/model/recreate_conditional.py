@@ -7,7 +7,7 @@ hold in every state:
 
 - what the creator was acknowledged is in the newest version of the new table, once the stale
   handle is done: between its put and its second look its version may lie on top, which is the
-  assumption of RFC 0002, and the explorer finds it at once without the exception below;
+  assumption of RFC 0002, and the explorer finds it immediately without the exception below;
 - an append of the old handle is never acknowledged after one of the new table's;
 - nobody stops with an error of an operator's.
 """

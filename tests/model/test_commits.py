@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.arbiter import create_arbiter
-from holdfast.commits._operation import TABLE_ID, LongLived
+from holdfast.commits._operation import TABLE_ID, DatasetHook
 from holdfast.commits._versions import AlreadyAppliedError, Versions
 from holdfast.core import TableCore
 from holdfast.errors import ConflictError
@@ -213,7 +213,7 @@ def test_mutant_that_wins_an_old_name_is_killed(name: str, direct: bool, txns: b
     print(caught.value)
 
 
-class Recorder(LongLived):
+class Recorder(DatasetHook):
     """Notes how the hook is called, and refuses the first version to make a conflict."""
 
     def __init__(self, versions: Versions, *, conflict: bool) -> None:
@@ -239,7 +239,7 @@ class Recorder(LongLived):
         self.fields.append({key for key, value in request.items() if value is not None})
         if self._conflict:
             self._conflict = False
-            rival = LongLived(self._versions)
+            rival = DatasetHook(self._versions)
             _append(rival, 100)
         return super().create_table_version(request)
 

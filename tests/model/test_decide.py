@@ -68,7 +68,7 @@ SETUPS = [
         check=log_holds,
     ),
     Setup(
-        name="one builds at once on the other",
+        name="one builds immediately on the other",
         make=inline,
         faults=1,
         honest=False,

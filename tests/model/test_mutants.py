@@ -39,9 +39,9 @@ CONDITIONAL = "holdfast.arbiter._conditional"
 RECORDED = "holdfast.arbiter._recorded"
 Change = tuple[str, str]
 BAD_COPY: Change = (
-    """found = self._copy_to_name(name, record, ours)
-        if not record.matches(found):""",
-    """found = self._copy_to_name(name, record, ours)
+    """body = self._copy_to_name(name, record, ours)
+        if not record.matches(body):""",
+    """body = self._copy_to_name(name, record, ours)
         if False:""",
 )
 
@@ -97,8 +97,8 @@ READ_BACK_REFUSED = """\
             except HoldfastError as error:
                 raise _unknown(name, attempt.number, error) from error
             decision"""
-LOOK = "(found,) = self._look([name])"
-LOOK_AWAY = "found = None"
+LOOK = "(body,) = self._look([name])"
+LOOK_AWAY = "body = None"
 LOOK_AGAIN = """\
         record = self._record(name)
         if record is not None:
@@ -126,7 +126,7 @@ MUTANTS = [
         Setup(
             name="m",
             make=careless_condition(
-                ("Won() if token.encode() in found else Lost(found)", "Lost(found)")
+                ("Won() if token.encode() in body_there else Lost(body_there)", "Lost(body_there)")
             ),
             faults=1,
         ),
@@ -147,7 +147,7 @@ MUTANTS = [
             name="m",
             make=careless_condition(
                 ("        check_token(body, token)\n", ""),
-                ("token.encode() in found", "found == body"),
+                ("token.encode() in body_there", "body_there == body"),
             ),
             program=NO_TOKEN,
             check=one_owner,
@@ -187,8 +187,8 @@ MUTANTS = [
                 INLINE,
                 ("after = self._finish_previous(name)", "after = None"),
                 (
-                    "found = self._finish(name, winner)\n",
-                    "found = winner.body or b''\n",
+                    "winning = self._finish(name, winner)\n",
+                    "winning = winner.body or b''\n",
                 ),
             ),
             observer=inline,
@@ -301,7 +301,7 @@ MUTANTS = [
         "believes that a collected name was another's",
         Setup(
             name="m",
-            make=careless_record(INLINE, ("or record.token.encode() not in found:", "or True:")),
+            make=careless_record(INLINE, ("or record.token.encode() not in body:", "or True:")),
             observer=inline,
             twins=True,
             collector=True,

@@ -131,10 +131,10 @@ MUTANTS: dict[str, tuple[Any, ...]] = {
         FLOOR,
         ("    if not version or is_made_here(config, version):", "    if True:"),
     ),
-    "only the version below a stranger's is asked": (
+    "only the version below a foreign one is asked": (
         RESTORED_BY_STOCK,
         FLOOR,
-        ("if is_made_here(found, below) or below == 1:", "if True:"),
+        ("if is_made_here(config_there, below) or below == 1:", "if True:"),
     ),
     "deletes by the list that the newest number closed": (
         LONG_WORK,

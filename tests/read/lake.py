@@ -21,7 +21,7 @@ from holdfast.formats._shard_manifest import ShardManifest
 from holdfast.formats._sstable import TOMBSTONE, sstable_path
 from holdfast.formats._wal_names import entry_name
 from holdfast.shard._base import Base, read_base
-from holdfast.shard._sstables import Sstables
+from holdfast.shard._sstables import SstableWriter
 from holdfast.wal._appender import WalAppender
 from holdfast.wal._log import Log
 from holdfast.wal._manifests import ShardManifests
@@ -166,8 +166,8 @@ class Lake:
     def manifest(self, shard: str) -> Any:
         return self.manifests(shard).latest()
 
-    def sstables(self) -> Sstables:
-        return Sstables(self.table.core.store, self.table.uri, {}, RandomIds())
+    def sstables(self) -> SstableWriter:
+        return SstableWriter(self.table.core.store, self.table.uri, {}, RandomIds())
 
     def base(self) -> Base:
         dataset = self.table.dataset()

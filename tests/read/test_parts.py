@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import SnapshotExpiredError
 from holdfast.formats._snapshot import decode_snapshot, encode_snapshot
-from holdfast.read._parts import SnapshotPart, needed, parts_above, read_part
+from holdfast.read._parts import SnapshotPart, drop_empty_shards, parts_above, read_part
 from read.lake import Lake, in_order, row
 
 
@@ -29,7 +29,7 @@ def spread(folder: Path) -> Lake:
 def test_all_parts_together_are_the_snapshot(tmp_path: Path) -> None:
     lake = spread(tmp_path)
     with lake.table.snapshot() as snapshot:
-        record = needed(snapshot.record)
+        record = drop_empty_shards(snapshot.record)
     assert decode_snapshot(encode_snapshot(record)) == record
     fragments = [part.fragment_id for part in lake.table.dataset().get_fragments()]
     parts = [
@@ -60,7 +60,7 @@ def test_a_shard_without_rows_is_no_part(tmp_path: Path) -> None:
     lake.merge(shard, 1)
     with lake.table.snapshot() as snapshot:
         assert len(snapshot.record.shards) == 1
-        assert needed(snapshot.record).shards == ()
+        assert drop_empty_shards(snapshot.record).shards == ()
 
 
 @pytest.mark.parametrize("what", ["log", "sstable"])
@@ -68,7 +68,7 @@ def test_a_part_whose_files_are_gone_says_so(tmp_path: Path, what: str) -> None:
     lake = spread(tmp_path)
     shard = lake.shards[0]
     with lake.table.snapshot() as snapshot:
-        record = needed(snapshot.record)
+        record = drop_empty_shards(snapshot.record)
     (part, *_) = parts_above(record)
     if what == "log":
         (needs,) = part.record.shards

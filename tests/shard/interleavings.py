@@ -20,7 +20,7 @@ from holdfast import _wakeup
 from holdfast.errors import BackpressureError, HoldfastError, PoisonedError
 from holdfast.shard import _group
 from holdfast.shard._budget import Budget, Charge
-from holdfast.shard._group import GroupCommit, Item, _call
+from holdfast.shard._group import Item, LogQueue, _call
 
 TRACED = ["holdfast.shard.*"]
 SECONDS = float(os.environ.get("HOLDFAST_EXPLORE_SECONDS", "4"))
@@ -68,7 +68,7 @@ class World:
         self.answers: dict[str, str] = {}
         self.breaks = breaks
         self.futures: dict[str, Future[object]] = {}
-        self.group = GroupCommit(
+        self.group = LogQueue(
             self.write,
             name="holdfast-explored",
             max_bytes=max_bytes,
@@ -138,10 +138,10 @@ def three_puts() -> Any:
 
 def three_are_done_together() -> Any:
     """One is passed the lead and wakes the second, which wakes the third."""
-    return explore_waiting(GroupCommit)
+    return explore_waiting(LogQueue)
 
 
-def explore_waiting(kind: type[GroupCommit], *, mutant: bool = False) -> Any:
+def explore_waiting(kind: type[LogQueue], *, mutant: bool = False) -> Any:
     def led() -> World:
         world = World(max_bytes=3)
         world.group.__class__ = kind
@@ -240,7 +240,7 @@ def the_budget_is_kept() -> Any:
     )
 
 
-class Careless(GroupCommit):
+class Careless(LogQueue):
     """A queue that forgets to pass the lead on: the scenarios must notice."""
 
     def _pass_on(self, me: Item) -> None:
@@ -261,7 +261,7 @@ def a_lead_that_is_not_passed_on() -> Any:
     )
 
 
-class Sleepy(GroupCommit):
+class Sleepy(LogQueue):
     """A queue whose callers wake nobody when they are done."""
 
     def _done(self) -> Item | None:
@@ -276,7 +276,7 @@ def a_caller_that_wakes_nobody() -> Any:
     return explore_waiting(Sleepy, mutant=True)
 
 
-class Late(GroupCommit):
+class Late(LogQueue):
     """A queue that tells of a failure after it let the items go."""
 
     def fail(self, error: HoldfastError) -> None:

@@ -15,7 +15,7 @@ import holdfast
 from holdfast.formats._sstable import TOMBSTONE
 from holdfast.shard import ShardWriter
 from holdfast.shard._prepare import read_newest_base
-from holdfast.shard._rows import fitted
+from holdfast.shard._rows import fit_entry
 from holdfast.wal import ShardManifest, ShardManifests, SsTable, WalTailer
 from shard.lsm import key_field, snapshot, sstables_of
 
@@ -52,7 +52,7 @@ def logged_rows(table: holdfast.Table, shard_id: str) -> list[Row]:
         row
         for entry in tailer.entries(after)
         for batch in entry.batches
-        for row in fitted(batch, base).to_pylist()
+        for row in fit_entry(batch, base).to_pylist()
     ]
 
 

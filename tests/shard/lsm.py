@@ -17,7 +17,7 @@ from holdfast.formats._shard_manifest import SsTable
 from holdfast.formats._sstable import TOMBSTONE
 from holdfast.options import StorageOptions
 from holdfast.shard._base import Base, read_base
-from holdfast.shard._sstables import Sstables
+from holdfast.shard._sstables import SstableWriter
 from holdfast.storage import open_store
 
 KEY = {"lance-schema:unenforced-primary-key": "true"}
@@ -40,8 +40,8 @@ def base_of(uri: Path) -> Base:
     return read_base(dataset, store.get(version_name(dataset.version).path))
 
 
-def sstables_of(uri: Path) -> Sstables:
-    return Sstables(open_store(uri, StorageOptions({})), str(uri), {}, RandomIds())
+def sstables_of(uri: Path) -> SstableWriter:
+    return SstableWriter(open_store(uri, StorageOptions({})), str(uri), {}, RandomIds())
 
 
 def storage_rows(base: Base, rows: Sequence[dict[str, Any]]) -> pa.Table:

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import HoldfastError, PoisonedError
 from holdfast.shard import _group
-from holdfast.shard._group import GroupCommit, Item
+from holdfast.shard._group import Item, LogQueue
 from holdfast.testing import StillClock
 
 INTERRUPTED = "interrupted"
@@ -46,7 +46,7 @@ def wait_until(ready: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def wait_for_length(group: GroupCommit, length: int) -> None:
+def wait_for_length(group: LogQueue, length: int) -> None:
     wait_until(lambda: group.length >= length)
 
 
@@ -72,7 +72,7 @@ def test_an_interrupted_caller_takes_nobody_along(
         assert gate.wait(60)
         written.extend(items)
 
-    group = GroupCommit(write, name="worker", max_bytes=100, max_rows=100, wrapped=broken)
+    group = LogQueue(write, name="worker", max_bytes=100, max_rows=100, wrapped=broken)
     outcomes: dict[str, str] = {}
     items = {name: Item() for name in ["leader", *order]}
 
@@ -119,9 +119,7 @@ def test_those_just_woken_are_written_together(monkeypatch: pytest.MonkeyPatch) 
         clock.written()
 
     callers, rounds = 4, 6
-    group = GroupCommit(
-        write, name="t", max_bytes=1 << 20, max_rows=100, wrapped=broken, clock=clock
-    )
+    group = LogQueue(write, name="t", max_bytes=1 << 20, max_rows=100, wrapped=broken, clock=clock)
 
     def work(times: int) -> None:
         for _ in range(times):
@@ -163,14 +161,14 @@ def test_who_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
         sizes.append(len(items))
         clock.written()
 
-    group = GroupCommit(write, name="t", max_bytes=1, max_rows=1, wrapped=broken, clock=clock)
+    group = LogQueue(write, name="t", max_bytes=1, max_rows=1, wrapped=broken, clock=clock)
     for _ in range(5):
         group.submit(Item())
     assert sizes == [1] * 5
 
 
 def test_those_who_do_not_come_back_are_waited_for_ever_less_often() -> None:
-    group = GroupCommit(lambda _: None, name="t", max_bytes=1, max_rows=1, wrapped=broken)
+    group = LogQueue(lambda _: None, name="t", max_bytes=1, max_rows=1, wrapped=broken)
     waits: list[float] = []
 
     class Noted(SimpleQueue[None]):

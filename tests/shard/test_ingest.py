@@ -15,7 +15,7 @@ from pyarrow import csv, ipc, parquet
 
 import holdfast
 from holdfast.cli import Exit, main
-from holdfast.cli._ingest import _FORMATS, Progress
+from holdfast.cli._ingest import _FORMATS, IngestProgress
 from holdfast.cli._sources import Source, read_batches
 from holdfast.shard import Sharding
 from shard.levels import KEYED, PLAIN, newest, stock_rows, tables_of
@@ -172,7 +172,7 @@ def test_what_is_not_there_is_said(
 def test_progress_is_a_line_now_and_then_where_nobody_looks(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with Progress(None) as progress:
+    with IngestProgress(None) as progress:
         progress.add(60_000)
         progress.add(10_000)
     assert capsys.readouterr().err == "wrote 60000 rows\n"

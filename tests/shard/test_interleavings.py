@@ -1,4 +1,4 @@
-"""No interleaving of threads loses an item, writes two groups at once or acknowledges too much."""
+"""No interleaving of threads loses an item, writes two groups together or acknowledges too much."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from holdfast.spark._ingest_source import _EntryWriter
 from holdfast.spark._write import (
     BatchWriter,
     StreamWriter,
-    Written,
+    WrittenBatch,
     commit_fragments,
     fragments_of,
     new_txn,
@@ -60,7 +60,7 @@ class FaultyBatch(BatchWriter):
         super().__init__(*given, **named)
         self._fault = fault
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenBatch:
         before_write(self._fault)
         written = super().write(broken(self._fault, iterator))
         after_write(self._fault)
@@ -94,7 +94,7 @@ class FaultyStream(StreamWriter):
         super().__init__(*given, **named)
         self._fault = fault
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenBatch:
         before_write(self._fault)
         written = super().write(broken(self._fault, iterator))
         after_write(self._fault)

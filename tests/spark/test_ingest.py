@@ -28,8 +28,8 @@ from holdfast.spark import _ingest, _ingest_rows
 from holdfast.spark._ingest import Ingest
 from holdfast.spark._ingest_frame import routing_of, shard_number
 from holdfast.spark._ingest_run import Run
-from holdfast.spark._ingest_upkeep import Upkeep, interval_of, look_after
-from holdfast.spark._ingest_work import Written
+from holdfast.spark._ingest_upkeep import IngestUpkeep, interval_of, look_after
+from holdfast.spark._ingest_work import WrittenEntries
 from holdfast.spark._types import spark_schema
 from holdfast.wal import ShardManifests, Slots, append_at, collect_log
 
@@ -242,7 +242,9 @@ def test_a_task_that_runs_twice_and_late_writes_once(spark: SparkSession, uri: s
     batches = rows.append_column("__holdfast_shard", numbers).to_batches()
     first = _ingest_rows.write_entries(work, iter(batches))
     assert _ingest_rows.write_entries(work, iter(batches)) == first
-    run.done(1, 1, {n: [Written(*one) for one in some] for n, some in first["taken"].items()})
+    run.done(
+        1, 1, {n: [WrittenEntries(*one) for one in some] for n, some in first["taken"].items()}
+    )
     write(frame(spark, range(20, 30)), 2)
     assert _ingest_rows.write_entries(work, iter(batches)) == first  # late
     assert ids_of(table) == Counter(range(30))
@@ -441,7 +443,7 @@ def test_upkeep_begins_when_it_is_time(spark: SparkSession, uri: str) -> None:
     table = plain(uri, buckets=1)
     run = Run(table, shard=None, app="q")
     clock: Any = Hands()
-    upkeep = Upkeep(run, timedelta(minutes=1), clock)
+    upkeep = IngestUpkeep(run, timedelta(minutes=1), clock)
     sink(uri)(frame(spark, range(3)), 0)  # fences the run
     upkeep.tick()
     upkeep.join()
@@ -497,7 +499,7 @@ def test_a_shard_whose_rows_came_to_two_tasks_is_an_error(tmp_path: Path) -> Non
     """The second finds its place taken under its own ids: its rows are lost, and it is done."""
     answer = tmp_path / "answer.json"
     answer.write_text(json.dumps([{"taken": {"0": [[5, 0, True]]}}, {"taken": {"1": []}}]))
-    assert _ingest._taken(answer) == {0: [Written(5, 0, True)], 1: []}
+    assert _ingest._taken(answer) == {0: [WrittenEntries(5, 0, True)], 1: []}
     answer.write_text(json.dumps([{"taken": {"0": [[5, 0, True]]}}] * 2))
     with pytest.raises(HoldfastError, match="rows of one shard to two tasks"):
         _ingest._taken(answer)

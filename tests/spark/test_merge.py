@@ -227,7 +227,7 @@ def large(frame: Any, way: str) -> Any:
 
 def interrupted(monkeypatch: pytest.MonkeyPatch, *calls: Any) -> None:
     """Let one call happen each time a merge was computed."""
-    real, left = _merge.Merge.compute, list(calls)
+    real, left = _merge.SparkMerge.compute, list(calls)
 
     def compute(self: Any, base: Any) -> Any:
         made = real(self, base)
@@ -235,7 +235,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, *calls: Any) -> None:
             left.pop(0)()
         return made
 
-    monkeypatch.setattr(_merge.Merge, "compute", compute)
+    monkeypatch.setattr(_merge.SparkMerge, "compute", compute)
 
 
 def starts(uri: str) -> Counter[str]:
@@ -351,14 +351,14 @@ def test_each_way_is_taken(
     spark: Any, t: holdfast.spark.SparkTable, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     ways: list[str] = []
-    real = _merge.Merge._chosen
+    real = _merge.SparkMerge._chosen
 
     def chosen(self: Any, base: Any) -> Any:
         made = real(self, base)
         ways.append(type(made).__name__)
         return made
 
-    monkeypatch.setattr(_merge.Merge, "_chosen", chosen)
+    monkeypatch.setattr(_merge.SparkMerge, "_chosen", chosen)
     t.merge_into(large(source(spark, 0, 5, "new"), way), on="id")
     kinds = {"small": "DataMerge", "staged": StagedUpsert.__name__, "joined": JoinedMerge.__name__}
     assert ways == [kinds[way]]

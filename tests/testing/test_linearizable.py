@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import pytest
 
-from holdfast.arbiter._commit_store import CommitStore, Entry, Key, scope_of
+from holdfast.arbiter._commit_store import CommitStore, Key, StoredEntry, scope_of
 from holdfast.errors import (
     CollectedError,
     InvalidInputError,
@@ -285,13 +285,13 @@ class MemoryStore:
 
     def scan(
         self, series: str, *, after: int = -1, limit: int = 1000, newest_first: bool = False
-    ) -> Sequence[Entry]:
+    ) -> Sequence[StoredEntry]:
         if limit < 1:
             raise InvalidInputError("limit")
         with self.shared.lock:
             self._refuse_retired(series)
             found = sorted(
-                (Entry(k.number, v) for k, v in self.shared.records.items()
+                (StoredEntry(k.number, v) for k, v in self.shared.records.items()
                  if k.series == series and k.number > after),
                 key=lambda entry: entry.number,
                 reverse=newest_first,

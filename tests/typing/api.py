@@ -12,8 +12,8 @@ import holdfast
 from holdfast.arbiter import (
     Arbiter,
     CommitStore,
-    Entry,
     Key,
+    StoredEntry,
     connect_commit_store,
     register_commit_store,
 )
@@ -71,7 +71,7 @@ class OwnStore:
 
     def scan(
         self, series: str, *, after: int = -1, limit: int = 1000, newest_first: bool = False
-    ) -> Sequence[Entry]:
+    ) -> Sequence[StoredEntry]:
         return []
 
     def boundary(self, series: str, *, retired: bool = False) -> int:

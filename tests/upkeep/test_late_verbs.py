@@ -18,7 +18,7 @@ from lance.fragment import write_fragments
 
 import holdfast
 from holdfast.arbiter import ConditionalPut, RecordedDecisions
-from holdfast.commits._held import reporting
+from holdfast.commits._held import report_commits
 from holdfast.errors import ConflictError, StaleWorkError
 from holdfast.formats import VERSIONS_SERIES, version_name
 from holdfast.formats._version_files import HINT_PATH
@@ -189,7 +189,7 @@ def test_a_compaction(lake: Lake) -> None:
     data: Any = lake.open().dataset()
 
     def compact() -> None:
-        with reporting(data):
+        with report_commits(data):
             data.optimize.compact_files()
 
     late(lake, compact)

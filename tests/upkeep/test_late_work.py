@@ -15,7 +15,7 @@ from lance.fragment import write_fragments
 
 import holdfast
 from holdfast._clock import SystemClock
-from holdfast.commits._held import reporting
+from holdfast.commits._held import report_commits
 from holdfast.errors import NotFoundError, StaleWorkError
 from holdfast.formats._vacuum_mark import read_mark
 from holdfast.testing import FaultyS3
@@ -76,7 +76,7 @@ def compact(table: holdfast.Table) -> Callable[[], object]:
 
     def end() -> None:
         newest = table.dataset()
-        with reporting(newest):
+        with report_commits(newest):
             optimize.Compaction.commit(newest, [done])
 
     return end

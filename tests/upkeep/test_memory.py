@@ -20,7 +20,7 @@ from holdfast.formats import version_name
 from holdfast.storage import LocalStore, ObjectInfo, open_store
 from holdfast.testing import FaultyS3Process
 from holdfast.upkeep import doctor, vacuum
-from holdfast.upkeep._memory import Memory, Remembered, open_memory
+from holdfast.upkeep._memory import ReadMemory, Remembered, open_memory
 
 DAY = 24 * 3600
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -251,18 +251,18 @@ def test_without_a_place_to_remember_nothing_fails(
 
 
 def test_a_child_is_forgotten_with_its_parent(tmp_path: Path) -> None:
-    memory = Memory(tmp_path / "m.bin", now=1000.0)
+    memory = ReadMemory(tmp_path / "m.bin", now=1000.0)
     info = ObjectInfo(path="a", size=1, modified=1.0, tag="t")
     memory.keep(info, b"a", parent=(9, "x"))
     memory.save(["a"])
-    again = Memory(tmp_path / "m.bin", now=1000.0)
+    again = ReadMemory(tmp_path / "m.bin", now=1000.0)
     assert again.recall(info) == Remembered(
         size=1, modified=1.0, tag="t", body=b"a", parent=(9, "x")
     )
     assert again.recall(replace(info, tag="other")) is None
     assert again.recall(replace(info, tag=None)) is None
     again.save([])
-    assert Memory(tmp_path / "m.bin", now=1000.0).recall(info) is None
+    assert ReadMemory(tmp_path / "m.bin", now=1000.0).recall(info) is None
 
 
 def test_on_an_object_store_the_next_run_asks_for_what_is_new(

@@ -43,7 +43,7 @@ def set_up(folder: Path) -> str:
 
 
 def race(options: dict[str, str]) -> tuple[set[int], list[str]]:
-    """Let stock writers append at once; return what they were told."""
+    """Let stock writers append concurrently; return what they were told."""
     append(URI, options, 0, mode="create")
     told, ready = SPAWN.Queue(), SPAWN.Barrier(PROCESSES)
     workers = []

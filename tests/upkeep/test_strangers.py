@@ -1,4 +1,4 @@
-"""What a killed process, Lance or a stranger leaves in a table stops nobody, and doctor tells."""
+"""What a killed process, Lance or another program leaves stops nobody, and doctor tells."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ from holdfast.testing import (
     mutate,
 )
 from holdfast.testing._world import FAULTS
-from holdfast.upkeep._flush_log import Part, flush_parts
+from holdfast.upkeep._flush_log import FlushPart, flush_parts
 from holdfast.wal import ShardManifest, SsTable
 from model.decide_scenarios import PINNED, conditional, inline, staged
 
@@ -338,7 +338,7 @@ class Writer:
         manifests = self._shard.code.manifests(self._core, SHARD)
         tailer = self._shard.code.tailer(self._core, SHARD)
 
-        def write(generation: int, part: Part) -> SsTable:
+        def write(generation: int, part: FlushPart) -> SsTable:
             name = "-".join((*map(mark_of, part.entries), "gen"))
             return SsTable(generation=generation, path=name)
 

@@ -157,7 +157,8 @@ def test_all_before_damage_or_a_hole_is_yielded_and_nothing_after(position: int)
 @pytest.mark.mutant
 def test_a_run_that_forgets_what_came_before_its_damage_is_noticed() -> None:
     careless = mutate(
-        "holdfast.wal._log", ("            return found, error\n", "            return [], error\n")
+        "holdfast.wal._log",
+        ("            return entries, error\n", "            return [], error\n"),
     )
     store, log = long_log(careless)
     store.delete([entry_name(SHARD, 400).path])

@@ -1,4 +1,4 @@
-"""Chapter 3: several Spark jobs and a stream write one table at once, and some of them die.
+"""Chapter 3: several Spark jobs and a stream write one table concurrently, and some of them die.
 
 The table is on local disk with the embedded commit store. One job loses a Python worker after
 it wrote its files, another its whole driver between writing and committing; the stream is

@@ -44,7 +44,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StoredEntry:
     """One record of a scan."""
 
     number: int
@@ -91,7 +91,7 @@ class CommitStore(Protocol):
 
     def scan(
         self, series: str, *, after: int = -1, limit: int = 1000, newest_first: bool = False
-    ) -> Sequence[Entry]:
+    ) -> Sequence[StoredEntry]:
         """Return up to `limit` records with numbers above `after`, in order of number."""
         ...
 
@@ -127,7 +127,7 @@ class SupportsSetUp(Protocol):
     """A commit store that can create its own schema and say what is wrong with its server."""
 
     def set_up(self) -> str:
-        """Create what is missing and return the identity. Safe to call again, at once, by many."""
+        """Create what is missing and return the identity. Safe to repeat, and for many."""
         ...
 
     def check(self) -> Sequence[str]:

@@ -1,6 +1,6 @@
 """`ConditionalPut`: the object store's own put-if-absent decides.
 
-Used only on a store that the probe did not refute. One request when all goes well. Any
+Used only on a store that passed the probe. One request when all goes well. Any
 other answer is followed by reading the name back: our token there means we won, another
 body means we lost, nothing there means the same bytes are sent again.
 """
@@ -81,14 +81,14 @@ class ConditionalPut(Handle):
             else:
                 return self._decided(name, Won(), attempt.number, begun)
             try:
-                found = self._store.get(name.path)
+                body_there = self._store.get(name.path)
             except NotFoundError:
                 continue  # a 409, or a request that was lost: the same bytes again
             except UnavailableError:
                 continue
             except HoldfastError as error:
                 raise _unknown(name, attempt.number, error) from error
-            decision: Decision = Won() if token.encode() in found else Lost(found)
+            decision: Decision = Won() if token.encode() in body_there else Lost(body_there)
             return self._decided(name, decision, attempt.number, begun)
         raise _unknown(
             name, attempt.number if attempt else 0, None, attempt.reason if attempt else None
@@ -148,7 +148,7 @@ def _unknown(
     reason = error.kind.value if error else "no answer"
     emit(EventKind.UNKNOWN, name=name.path, attempts=attempts, reason=reason)
     return CommitUnknownError(
-        "the store gave no answer that settles this decision: repeat it with the same token",
+        "the store gave no answer that tells the outcome: repeat it with the same token",
         name=name.path,
         attempts=attempts,
         reason=why or (error and error.message),

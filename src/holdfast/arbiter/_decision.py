@@ -2,7 +2,7 @@
 
 An arbiter answers `Won` (our bytes have the name, durably) or `Lost` (with the bytes that
 have it). It raises `CommitUnknownError` when neither could be shown; then nothing was
-deleted and nothing advanced, and the same call with the same token settles it later.
+deleted and nothing advanced, and the same call with the same token finds out later.
 
 The token must occur in the body and alone says "mine": two bodies may be equal by
 accident, two tokens never are.

@@ -160,18 +160,18 @@ def _finish_tied(pin: Pin, to: str, url: str | Path, store: ObjectStore) -> bool
 
 def _is_sound(to: str, url: str | Path, store: ObjectStore) -> bool:
     try:
-        found = connect_store(to, url, store)
+        connected = connect_store(to, url, store)
     except NotFoundError:
         return True  # there is none, which is as good as a new one
     try:
-        found.identity()
-        return not _is_damaged(found)
+        connected.identity()
+        return not _is_damaged(connected)
     except NotFoundError:
         return True
     except CorruptError:
         return False
     finally:
-        found.close()
+        connected.close()
 
 
 def _is_damaged(commit_store: CommitStore) -> bool:

@@ -22,7 +22,7 @@ Every step can be run again, by anybody: the same call finishes a move that was 
 the same time do the same. A decision that was acknowledged has its bytes at its name (see
 `RecordedDecisions`), so steps 4 and 5 lose none. A handle that was stalled before its copy writes
 the bytes that step 4 wrote. Before step 3 the newest names are read as any reader would: a
-stranger's version or a store that forgot stops the move while the table still works.
+foreign version or a store that forgot stops the move while the table still works.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _close(
         Up to which number each series was decided. The objects of a log may all be collected:
         then only the old store knows where it goes on.
     """
-    # A stranger's bytes and a store that forgot are an operator's affair: found while the table
+    # Foreign bytes and a store that forgot are an operator's affair: found while the table
     # still works. `StaleHandleError`: a move that was cut off ended the id before.
     with suppress(StaleHandleError):
         _look_for_trouble(store, make_arbiter(store, old, pin))

@@ -84,11 +84,11 @@ def pin_to_commit_store(
     Raises:
         PinMismatchError: the table is tied to something else.
     """
-    found = read_pin(store)
-    pin = found or _put_pin(store, _agree(store, commit_store, ids, url))
+    existing = read_pin(store)
+    pin = existing or _put_pin(store, _agree(store, commit_store, ids, url))
     _check_kind(pin, ArbiterKind.COMMIT_STORE, store.location)
     check_identity(pin, commit_store)
-    if found is None:
+    if existing is None:
         keep_address(store, commit_store, pin, alone=False)
     else:
         check_address(store, commit_store, pin)

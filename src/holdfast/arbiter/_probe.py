@@ -158,10 +158,10 @@ class _Probe:
             self._evidence.append("a fresh name could not be created")
             return False
         answer = self._create(self._clients[-1], path, b"second, and longer")
-        found = self._read(self._clients[0], path)
+        stored = self._read(self._clients[0], path)
         if answer is _Answer.CREATED:
             raise _Guilty(Verdict.IGNORED, "a second create of the same name was accepted")
-        if found != first:
+        if stored != first:
             raise _Guilty(Verdict.IGNORED, "a create was refused, yet replaced the bytes")
         self._evidence.append("a second create was refused and changed nothing")
         return answer is _Answer.REFUSED
@@ -191,9 +191,9 @@ class _Probe:
             return self._create(self._clients[index], path, bodies[index])
 
         answers = list(pool.map(create, range(len(self._clients))))
-        found = self._read(self._clients[0], path)
+        stored = self._read(self._clients[0], path)
         for answer, body in zip(answers, bodies, strict=True):
-            if answer is _Answer.CREATED and found != body:
+            if answer is _Answer.CREATED and stored != body:
                 raise _Guilty(Verdict.RACY, "a winner's bytes were replaced by another's")
         return answers
 

@@ -76,7 +76,7 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecided:
-    """An object that nobody decided: a stranger wrote it."""
+    """An object that nobody decided: it was written past Holdfast."""
 
     name: Name
     reason: str
@@ -220,18 +220,18 @@ def _log_series(shard_id: str, there: Mapping[int, str], flushed: int) -> _Serie
 
 
 def _records(commit_store: CommitStore, table_id: str, series: str) -> dict[int, Record]:
-    found: dict[int, Record] = {}
+    records: dict[int, Record] = {}
     after = -1
     while True:
         entries = commit_store.scan(f"{table_id}/{series}", after=after, limit=_AT_ONCE)
-        found.update((entry.number, decode_record(entry.value)) for entry in entries)
+        records.update((entry.number, decode_record(entry.value)) for entry in entries)
         if len(entries) < _AT_ONCE:
-            return found
+            return records
         after = entries[-1].number
 
 
 def _strange(looking: object, name: Name) -> Undecided | None:
-    """Tell whether an object without a record is a stranger's; None if it was decided once."""
+    """Tell whether an object without a record is foreign; None if it was decided once."""
     try:
         looking.read(name)  # type: ignore[attr-defined]
     except CommitStoreRegressedError:

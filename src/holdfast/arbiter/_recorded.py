@@ -32,7 +32,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._ids import TOKEN_PATTERN, Ids, RandomIds
-from holdfast.arbiter._commit_store import CommitStore, Entry, Key
+from holdfast.arbiter._commit_store import CommitStore, Key, StoredEntry
 from holdfast.arbiter._decision import (
     Arbiter,
     Attempts,
@@ -270,11 +270,11 @@ class RecordedDecisions(Handle):
             decision = Won()
         else:
             if chains and winner.body is not None:
-                found = winner.body  # not finished: whoever builds on it compares it then
+                winning = winner.body  # not finished: whoever builds on it compares it then
             else:
-                found = self._finish(name, winner)
+                winning = self._finish(name, winner)
             self._remove_staged(record)
-            decision = Lost(found)
+            decision = Lost(winning)
         emit(
             EventKind.DECIDED,
             name=name.path,
@@ -290,9 +290,9 @@ class RecordedDecisions(Handle):
         record = self._record(name)
         if record is not None:
             return self._read_recorded(name, record)
-        found = self._object(name.path)
+        body = self._object(name.path)
         try:
-            return None if found is None else self._read_unrecorded(name, found)
+            return None if body is None else self._read_unrecorded(name, body)
         except PermissionDeniedError:
             record = self._record(name)  # it came meanwhile
             if record is None:
@@ -371,9 +371,9 @@ class RecordedDecisions(Handle):
         if name.previous is None or number <= self._boundary(name):
             self._note_finished(name.series, _Finished(number, None))
             return None
-        found = self._object(name.previous)
+        body = self._object(name.previous)
         previous = Name(name.previous, name.series, number)
-        if found is None or self._read_unrecorded(previous, found) is None:
+        if body is None or self._read_unrecorded(previous, body) is None:
             raise ConflictError(
                 "the name before this one is not decided yet: read again and rebuild",
                 name=name.path,
@@ -429,14 +429,14 @@ class RecordedDecisions(Handle):
                 tell whose they were.
         """
         try:
-            found = self._object(name.path)
+            body = self._object(name.path)
         except _NO_ANSWER as error:
             raise _unknown(name, decided=False) from error
-        if found is None and sent:
+        if body is None and sent:
             raise _unknown(name, decided=False)
-        if found is None or record.token.encode() not in found:
+        if body is None or record.token.encode() not in body:
             raise CollectedError("decided long ago: read the table again", name=name.path)
-        ours = make_record(name.path, found, record.token, after=None, inline=True)
+        ours = make_record(name.path, body, record.token, after=None, inline=True)
         return ours.finished()
 
     def _await_previous(self, name: Name, before: Record) -> bytes | None:
@@ -451,13 +451,13 @@ class RecordedDecisions(Handle):
             if self._seen_finished(name.series).number >= name.number - 1:
                 break
             begun = self._clock.elapsed()
-            there, found = self._together(
+            there, body = self._together(
                 [lambda: self._glimpse(name.path), lambda: self._glimpse(before.path)]
             )
             if isinstance(there, bytes):
                 return there
-            if isinstance(found, bytes):
-                if before.matches(found):
+            if isinstance(body, bytes):
+                if before.matches(body):
                     self._note_finished(name.series, _Finished(name.number - 1, before.token))
                 break
             trip = self._clock.elapsed() - begun
@@ -478,20 +478,20 @@ class RecordedDecisions(Handle):
         self, name: Name, record: Record, ours: bytes | None, before: Record | None
     ) -> Sequence[tuple[int, Record]]:
         """Return what was decided beyond this name meanwhile, and is ours to copy."""
-        found = None if before is None else self._await_previous(name, before)
+        body = None if before is None else self._await_previous(name, before)
         try:
-            if found is None:
-                (found,) = self._look([name])
-            self._finish(name, record, ours, found)
+            if body is None:
+                (body,) = self._look([name])
+            self._finish(name, record, ours, body)
             behind = self._confirm(name, record)
         except _NO_ANSWER as error:
             raise _unknown(name, decided=True) from error
-        return behind if found is None else ()  # else whoever copied ours goes on with them
+        return behind if body is None else ()  # else whoever copied ours goes on with them
 
     def _look(self, names: Sequence[Name]) -> list[bytes | None]:
         """Look at names that are about to be copied to, and at the pin (step 4)."""
-        *found, _ = self._together(self._looks(names))
-        return [one if isinstance(one, bytes) else None for one in found]
+        *bodies, _ = self._together(self._looks(names))
+        return [one if isinstance(one, bytes) else None for one in bodies]
 
     def _looks(self, names: Sequence[Name]) -> list[Callable[[], object]]:
         calls: list[Callable[[], object]] = [partial(self._object, name.path) for name in names]
@@ -534,16 +534,16 @@ class RecordedDecisions(Handle):
         seen = self._seen_finished(name.series)
         if record.after and seen.token and seen.number == name.number - 1:
             self._check_lineage(name, record, seen.token)
-        found = self._object(name.path) if looked == "not yet" else looked
-        if found is None:
+        body = self._object(name.path) if looked == "not yet" else looked
+        if body is None:
             self._finish_before(name, record)
             if looked == "not yet":
                 self._refuse_replaced(name)
-            found = self._copy_to_name(name, record, ours)
-        if not record.matches(found):
-            found = self._replace_stale(name, record, found, ours)
+            body = self._copy_to_name(name, record, ours)
+        if not record.matches(body):
+            body = self._replace_stale(name, record, body, ours)
         self._note_finished(name.series, _Finished(name.number, record.token))
-        return found
+        return body
 
     def _finish_before(self, name: Name, record: Record) -> None:
         """Copy in order: nothing is put at a name before the one before it is finished.
@@ -566,14 +566,14 @@ class RecordedDecisions(Handle):
         self._check_lineage(name, record, before.token)
         self._finish(Name(before.path, name.series, number), before)
 
-    def _replace_stale(self, name: Name, record: Record, found: bytes, ours: bytes | None) -> bytes:
+    def _replace_stale(self, name: Name, record: Record, stale: bytes, ours: bytes | None) -> bytes:
         """Put the decided bytes over those that a stale handle left at the name."""
         self._refuse_replaced(name)
         body = ours if record.body is None else record.body
         if body is None and record.staged is not None:
             body = self._object(record.staged)
-        if body is None or not self._is_stale_copy(name, found):
-            raise self._changed(name, record, found)
+        if body is None or not self._is_stale_copy(name, stale):
+            raise self._changed(name, record, stale)
         decided = body
         self._ask(name, lambda: self._put_back(name.path, decided))
         emit(EventKind.FINISHED, name=name.path)
@@ -590,17 +590,17 @@ class RecordedDecisions(Handle):
         listed = self._ask(name, lambda: self._store.list(folder))
         if max((number_of(info.path) or 0 for info in listed), default=0) <= name.number:
             return None
-        found = self._object(name.path)
-        if found is not None:
-            return found
+        body = self._object(name.path)
+        if body is not None:
+            return body
         if self._record(name) is None and name.number <= self._boundary(name):
             raise CollectedError("collected a moment ago: read the table again", name=name.path)
         raise self._forgotten(name, name.number + 1)
 
-    def _is_stale_copy(self, name: Name, found: bytes) -> bool:
+    def _is_stale_copy(self, name: Name, body: bytes) -> bool:
         return self._ask(
             name,
-            lambda: is_stale_copy(self._store, self._commit_store, self.pin, name, found),
+            lambda: is_stale_copy(self._store, self._commit_store, self.pin, name, body),
         )
 
     def _refuse_replaced(self, name: Name) -> None:
@@ -617,14 +617,14 @@ class RecordedDecisions(Handle):
         why = None
         for attempt in self._attempts.of(name.path, "copy"):
             try:
-                found = self._copy_once(name, record, ours)
+                copied = self._copy_once(name, record, ours)
             except UnavailableError as error:
                 attempt.reason = why = str(error)
                 continue
-            if found is not None:
+            if copied is not None:
                 if ours is None:
                     emit(EventKind.FINISHED, name=name.path)
-                return found
+                return copied
         raise _unknown(name, decided=True, why=why)
 
     def _copy_once(self, name: Name, record: Record, ours: bytes | None) -> bytes | None:
@@ -639,10 +639,10 @@ class RecordedDecisions(Handle):
             return self._object(name.path)  # a helper's copy; None after a 409
         except NotFoundError:
             # Nothing is staged any more: somebody finished, and removed it since.
-            found = self._object(name.path)
-            if found is None:
+            copied = self._object(name.path)
+            if copied is None:
                 raise CorruptError("decided bytes are gone", name=name.path) from None
-            return found
+            return copied
 
     def _put_back(self, path: str, body: bytes) -> None:
         self._store.put(path, body)
@@ -701,13 +701,13 @@ class RecordedDecisions(Handle):
         if name.stands_alone or not name.number:
             return None, self._record(name), ()
         limit = 2 + self._most_unfinished
-        entries: Sequence[Entry] = self._ask(
+        entries: Sequence[StoredEntry] = self._ask(
             name,
             lambda: self._commit_store.scan(self._series(name), after=name.number - 2, limit=limit),
         )
-        found = {entry.number: decode_record(entry.value) for entry in entries}
-        behind = [(number, one) for number, one in sorted(found.items()) if number > name.number]
-        return found.get(name.number - 1), found.get(name.number), behind
+        records = {entry.number: decode_record(entry.value) for entry in entries}
+        behind = [(number, one) for number, one in sorted(records.items()) if number > name.number]
+        return records.get(name.number - 1), records.get(name.number), behind
 
     def _forgotten(self, name: Name, number: int) -> CommitStoreRegressedError:
         return CommitStoreRegressedError(
@@ -723,11 +723,11 @@ class RecordedDecisions(Handle):
 
         Bytes that are gone, too, were used and collected: ours in all likelihood, but not shown.
         """
-        found = self._object(name.path)
-        if found is None:
+        body = self._object(name.path)
+        if body is None:
             raise _unknown(name, decided=True)
-        if not record.matches(found):
-            raise self._changed(name, record, found)
+        if not record.matches(body):
+            raise self._changed(name, record, body)
 
     def _remove_staged(self, record: Record) -> None:
         if record.staged is None:
@@ -767,7 +767,7 @@ class RecordedDecisions(Handle):
         except NotFoundError:
             return None
 
-    def _read_unrecorded(self, name: Name, found: bytes) -> bytes | None:
+    def _read_unrecorded(self, name: Name, body: bytes) -> bytes | None:
         """Explain bytes whose record was not there a moment ago; None for a stale handle's.
 
         Either it was put since, or it was collected, or nobody decided these bytes. Asked in
@@ -777,11 +777,11 @@ class RecordedDecisions(Handle):
         if record is not None:
             return self._finish(name, record)
         if name.number <= self._boundary(name):
-            return found
+            return body
         self._refuse_replaced(name)
-        if self._is_stale_copy(name, found):
+        if self._is_stale_copy(name, body):
             return None
-        raise self._undecided(name, found)
+        raise self._undecided(name, body)
 
     def _check_lineage(self, name: Name, record: Record, known: str) -> None:
         """Refuse a decision that was built on another predecessor than the one we know."""
@@ -797,14 +797,14 @@ class RecordedDecisions(Handle):
             store=self._commit_store.url,
         )
 
-    def _undecided(self, name: Name, found: bytes) -> HoldfastError:
-        """Explain bytes that no record covers: the commit store forgot, or a stranger wrote.
+    def _undecided(self, name: Name, body: bytes) -> HoldfastError:
+        """Explain bytes that no record covers: the commit store forgot, or somebody wrote past us.
 
-        A stranger's bytes carry the token of the decision they were built on, which is still
+        Foreign bytes carry the token of the decision they were built on, which is still
         recorded; a forgotten decision carries its own.
         """
         before = self._object(name.previous) if name.previous else None
-        ours = _marks(found) - _marks(before or b"") - self._recorded_marks(name)
+        ours = _marks(body) - _marks(before or b"") - self._recorded_marks(name)
         error, what = (
             (CommitStoreRegressedError, "the commit store forgot a decision")
             if ours
@@ -814,7 +814,7 @@ class RecordedDecisions(Handle):
             f"{what}: stop writing, see docs/troubleshooting.md",
             name=name.path,
             number=name.number,
-            size=len(found),
+            size=len(body),
             newest_recorded=self.newest(name.series),
             store=self._commit_store.url,
         )
@@ -826,7 +826,7 @@ class RecordedDecisions(Handle):
         )
         return {decode_record(entry.value).token.encode() for entry in entries}
 
-    def _changed(self, name: Name, record: Record, found: bytes) -> HoldfastError:
+    def _changed(self, name: Name, record: Record, body: bytes) -> HoldfastError:
         """Explain bytes that differ from the record."""
         return ForeignVersionError(
             "the bytes at this name are not the decided ones: somebody wrote past Holdfast, or "
@@ -834,7 +834,7 @@ class RecordedDecisions(Handle):
             name=name.path,
             number=name.number,
             decided_size=record.size,
-            found_size=len(found),
+            found_size=len(body),
             decided_by=record.token,
             store=self._commit_store.url,
         )

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from holdfast.changes._changes import Changes, find_cursor, read_changes, read_lag, record_now
     from holdfast.changes._cursor import ChangeCursor, Followed
     from holdfast.changes._history import History
-    from holdfast.changes._plan import Limits, Plan, Target, plan_changes
+    from holdfast.changes._plan import ChangePlan, ChangeTarget, Limits, plan_changes
     from holdfast.changes._read import StepReader
     from holdfast.changes._rows import BESIDE, change_schema, columns_of
     from holdfast.changes._start import Lag, Since, find_end, find_lag, find_start, lag_behind
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BESIDE",
     "ChangeCursor",
+    "ChangePlan",
+    "ChangeTarget",
     "Changes",
     "Compared",
     "Followed",
@@ -25,11 +27,9 @@ __all__ = [
     "Lag",
     "Limits",
     "Logged",
-    "Plan",
     "Since",
     "Step",
     "StepReader",
-    "Target",
     "change_schema",
     "columns_of",
     "find_cursor",
@@ -49,7 +49,7 @@ __getattr__ = load_names(
         "_changes": "Changes find_cursor read_changes read_lag record_now",
         "_cursor": "ChangeCursor Followed",
         "_history": "History",
-        "_plan": "Limits Plan Target plan_changes",
+        "_plan": "Limits ChangePlan ChangeTarget plan_changes",
         "_read": "StepReader",
         "_rows": "BESIDE change_schema columns_of",
         "_start": "Lag Since find_end find_lag find_start lag_behind",

@@ -67,8 +67,8 @@ def _left(mine: Codes, theirs: Codes) -> Mask:
     """Tell of each of my rows whether the other side has none left that is equal."""
     size = int(max(mine.max(initial=-1), theirs.max(initial=-1))) + 1
     if size > 4 * (len(mine) + len(theirs)) + 1024:
-        found, packed = np.unique(np.concatenate([mine, theirs]), return_inverse=True)
-        mine, theirs, size = packed[: len(mine)], packed[len(mine) :], len(found)
+        distinct, packed = np.unique(np.concatenate([mine, theirs]), return_inverse=True)
+        mine, theirs, size = packed[: len(mine)], packed[len(mine) :], len(distinct)
     counts = np.bincount(theirs, minlength=size)
     left: Mask = ranks(mine) >= counts[mine]
     return left
@@ -80,9 +80,9 @@ def ranks(codes: Codes) -> Codes:
     ordered = codes[order]
     begins = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     lengths = np.diff(np.append(begins, len(ordered)))
-    found = np.zeros(len(codes), np.int64)
-    found[order] = np.arange(len(ordered)) - np.repeat(begins, lengths)
-    return found
+    places = np.zeros(len(codes), np.int64)
+    places[order] = np.arange(len(ordered)) - np.repeat(begins, lengths)
+    return places
 
 
 def _paired(old: Codes, new: Codes) -> tuple[Codes, Codes]:

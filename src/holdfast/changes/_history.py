@@ -225,8 +225,8 @@ class History:
     def above(self, version: int, log: Mapping[str, int]) -> tuple[ShardRecord, ...]:
         """Return what shards have above a version, up to positions of their logs."""
         merged = self.look(version).merged
-        found = (self._above(one, merged.get(one, 0), at) for one, at in sorted(log.items()))
-        return tuple(one for one in found if one is not None)
+        records = (self._above(one, merged.get(one, 0), at) for one, at in sorted(log.items()))
+        return tuple(one for one in records if one is not None)
 
     def state(self, version: int, shard_id: str, position: int) -> SnapshotRecord:
         """Return a version with what one shard has above it, up to a position of its log."""

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from holdfast.changes._compare import AFTER, BEFORE, DELETE, INSERT, key_codes, row_codes
 from holdfast.formats import TOMBSTONE, key_values
-from holdfast.read import View, find_newest, lookup, reading, whole
+from holdfast.read import View, combine_column, find_newest, lookup, translate_read_errors
 
 Places: TypeAlias = npt.NDArray[np.int64]
 _LOOKED_UP = 500
@@ -35,7 +35,7 @@ def find_changes(
         positions: the entry of each new row.
         keys: the columns of the primary key.
     """
-    dead = whole(pc.fill_null(new[TOMBSTONE], False)).to_numpy(zero_copy_only=False)
+    dead = combine_column(pc.fill_null(new[TOMBSTONE], False)).to_numpy(zero_copy_only=False)
     rows = pa.concat_tables([old, new.drop_columns([TOMBSTONE])])
     codes = key_codes(rows, keys)
     first = old.num_rows
@@ -58,10 +58,10 @@ def find_changes(
     ]
     places, at, kinds = [], [], []
     for number, (mask, back, _) in enumerate(events):
-        found = np.flatnonzero(mask)
-        places.append(order[found + back])
-        at.append(order[found] - first)
-        kinds.append(np.full(len(found), number))
+        marked = np.flatnonzero(mask)
+        places.append(order[marked + back])
+        at.append(order[marked] - first)
+        kinds.append(np.full(len(marked), number))
     # A key that the base has several times: the others go with the first new row.
     more = ~is_new & np.concatenate([~is_new[1:] & follows[1:], [False]])
     nexts = _next_new(order, is_new)
@@ -90,8 +90,8 @@ def _next_new(order: Places, is_new: npt.NDArray[np.bool_]) -> Places:
     if not is_new.any():
         return np.zeros(len(order), np.int64)
     places = np.where(is_new, np.arange(len(order)), len(order) - 1)
-    found: Places = order[np.minimum.accumulate(places[::-1])[::-1]]
-    return found
+    following: Places = order[np.minimum.accumulate(places[::-1])[::-1]]
+    return following
 
 
 def find_old(view: View, keys: pa.Table, names: Sequence[str]) -> pa.Table:
@@ -107,21 +107,21 @@ def find_old(view: View, keys: pa.Table, names: Sequence[str]) -> pa.Table:
         return schema.empty_table()
     if keys.num_rows <= _LOOKED_UP:
         return lookup(view, keys, names)
-    _, wanted = find_newest([[whole(column) for column in keys.columns]])
-    found = []
-    with reading(view.location):
+    _, wanted = find_newest([[combine_column(column) for column in keys.columns]])
+    parts = []
+    with translate_read_errors(view.location):
         for level in view.overlay.levels:
             for batch in level.batches(names):
                 held = wanted.holds([batch.column(name) for name in view.columns.keys])
-                found.append(_plain(pa.Table.from_batches([batch.filter(pa.array(held))]), schema))
-        found.append(_plain(_from_base(view, keys, names), schema))
-    return pa.concat_tables(found)
+                parts.append(_plain(pa.Table.from_batches([batch.filter(pa.array(held))]), schema))
+        parts.append(_plain(_from_base(view, keys, names), schema))
+    return pa.concat_tables(parts)
 
 
 def _from_base(view: View, keys: pa.Table, names: Sequence[str]) -> pa.Table:
     """Return base rows with these keys that nothing above hides."""
     held = list(view.columns.keys)
-    _, wanted = find_newest([[whole(column) for column in keys.columns]])
+    _, wanted = find_newest([[combine_column(column) for column in keys.columns]])
     above = view.overlay.keys
     narrow = keys.num_rows < view.base.count_rows() * _TAKEN and not view.base.has_stable_row_ids
     columns = held if narrow else [*names, *(one for one in held if one not in names)]
@@ -152,6 +152,6 @@ def distinct_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     held = rows.select(list(keys)).combine_chunks()
     if not held.num_rows:
         return held
-    codes = key_values([whole(held[name]) for name in keys]).dictionary_encode().indices
+    codes = key_values([combine_column(held[name]) for name in keys]).dictionary_encode().indices
     _, first = np.unique(codes.to_numpy(zero_copy_only=False), return_index=True)
     return held.take(pa.array(np.sort(first)))

@@ -22,7 +22,7 @@ from holdfast.changes._history import History, VersionLook
 from holdfast.changes._steps import Compared, Inserted, Logged, Step
 from holdfast.errors import InvalidInputError
 from holdfast.formats import SnapshotRecord
-from holdfast.read import SnapshotPart, needed, parts_above
+from holdfast.read import SnapshotPart, drop_empty_shards, parts_above
 
 # What changes no row. A `Merge` adds columns: rows get new fields, and that is no change of theirs.
 _QUIET = frozenset(
@@ -57,7 +57,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class ChangeTarget:
     """Where a walk ends at the latest.
 
     Attributes:
@@ -73,7 +73,7 @@ class Target:
     begin: bool = False
 
     @classmethod
-    def of(cls, cursor: ChangeCursor) -> Target:
+    def of(cls, cursor: ChangeCursor) -> ChangeTarget:
         """Return the target that a cursor is."""
         return cls(
             version=cursor.version,
@@ -84,7 +84,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ChangePlan:
     """The steps between two cursors."""
 
     steps: tuple[Step, ...]
@@ -92,8 +92,8 @@ class Plan:
 
 
 def plan_changes(
-    history: History, start: ChangeCursor, target: Target, limits: Limits | None = None
-) -> Plan:
+    history: History, start: ChangeCursor, target: ChangeTarget, limits: Limits | None = None
+) -> ChangePlan:
     """Return the steps from a cursor to a target, or as far as the limits reach.
 
     Raises:
@@ -103,7 +103,7 @@ def plan_changes(
     """
     walk = _Walk(history, start, limits or Limits())
     walk.run(target)
-    return Plan(steps=tuple(walk.steps), end=walk.cursor)
+    return ChangePlan(steps=tuple(walk.steps), end=walk.cursor)
 
 
 class _Walk:
@@ -115,7 +115,7 @@ class _Walk:
         self._fresh = start.freshness == "latest"
         self._moved = False  # at least one step is made, whatever the limits say
 
-    def run(self, target: Target) -> None:
+    def run(self, target: ChangeTarget) -> None:
         """Go to the target, or until the limits are reached."""
         if self.cursor.begin is not None and not self._begin(self.cursor.begin, target):
             return
@@ -132,17 +132,17 @@ class _Walk:
         if target.files > self.cursor.files:
             self._version(self._history.look(self.cursor.version + 1), target.files)
 
-    def _begin(self, record: SnapshotRecord, target: Target) -> bool:
+    def _begin(self, record: SnapshotRecord, target: ChangeTarget) -> bool:
         """Read the first snapshot; tell whether it is read to its end."""
         look = self._history.look(record.base_version)
-        parts = parts_above(needed(record))
+        parts = parts_above(drop_empty_shards(record))
         known = self.cursor.files
         for part in parts[known : target.files if target.begin else None]:
             if self._is_full():
                 return False
             self._add(Inserted(part=part, version=look.version, time=look.time), files=1)
             self.cursor = replace(self.cursor, files=self.cursor.files + 1)
-        base = SnapshotPart(record=needed(record), fragments=tuple(look.fragments))
+        base = SnapshotPart(record=drop_empty_shards(record), fragments=tuple(look.fragments))
         until = target.files - len(parts) if target.begin else None
         done = self.cursor.files - len(parts)
         if not self._insert(base, look, done, until) or target.begin:

@@ -21,7 +21,7 @@ from holdfast.changes._steps import Compared, Inserted, Logged, Step
 from holdfast.core import TableCore
 from holdfast.errors import NotFoundError, WalGapError
 from holdfast.formats import TOMBSTONE, Entry, Name, SnapshotRecord, arrow_field, entry_name
-from holdfast.read import Columns, View, open_view, reading
+from holdfast.read import Columns, View, open_view, translate_read_errors
 from holdfast.storage import ObjectStore
 from holdfast.wal import Chain, Log
 
@@ -75,7 +75,7 @@ class StepReader:
         view = self._view(step.part.record)
         fragments: list[object] = []
         above = step.part.fragments is None
-        with reading(self._address):
+        with translate_read_errors(self._address):
             for number in step.part.fragments or ():
                 fragments.append(view.base.get_fragment(number))  # noqa: PERF401 - may raise
         names = self._names(view)
@@ -111,7 +111,7 @@ class StepReader:
         if fragments is None:
             batches = view.batches(names)
         else:
-            with reading(self._address):
+            with translate_read_errors(self._address):
                 chosen: list[object] = [view.base.get_fragment(number) for number in fragments]
             batches = view.batches(names, fragments=chosen, levels=False)
         return pa.Table.from_batches(batches, view.schema(names))
@@ -123,18 +123,18 @@ class StepReader:
         return lost, self._at(after, fragment, np.setdiff1d(new, old, assume_unique=True))
 
     def _addresses(self, view: View, fragment: int) -> np.ndarray:
-        with reading(self._address):
+        with translate_read_errors(self._address):
             part = view.base.get_fragment(fragment)
             scanner = view.base.scanner(columns=[], with_row_address=True, fragments=[part])
-            found: np.ndarray = scanner.to_table()[_ADDRESS].to_numpy()
-        return found
+            addresses: np.ndarray = scanner.to_table()[_ADDRESS].to_numpy()
+        return addresses
 
     def _at(self, view: View, fragment: int, addresses: np.ndarray) -> pa.Table:
         """Return the rows at these addresses of a fragment that nothing hides."""
         names = self._names(view, keyed=True)
         if not len(addresses):
             return view.schema(names).empty_table()
-        with reading(self._address):
+        with translate_read_errors(self._address):
             if view.base.has_stable_row_ids:
                 part = view.base.get_fragment(fragment)
                 rows = view.base.scanner(

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from holdfast.changes._cursor import FOLLOWED, ChangeCursor, Followed
 from holdfast.changes._history import History
-from holdfast.changes._plan import Target
+from holdfast.changes._plan import ChangeTarget
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.formats import SnapshotRecord
 
@@ -108,7 +108,9 @@ def _at_time(history: History, moment: datetime, followed: Followed, table: str)
     return ChangeCursor(table=table, freshness=followed, version=cursor.version, log=log)
 
 
-def find_end(history: History, start: ChangeCursor, until: int | ChangeCursor | None) -> Target:
+def find_end(
+    history: History, start: ChangeCursor, until: int | ChangeCursor | None
+) -> ChangeTarget:
     """Return where a reading ends: what is newest now by default.
 
     Raises:
@@ -123,17 +125,17 @@ def find_end(history: History, start: ChangeCursor, until: int | ChangeCursor | 
                 start=start.freshness,
                 end=until.freshness,
             )
-        return Target.of(until)
+        return ChangeTarget.of(until)
     newest = history.newest()
     if until is not None:
         if type(until) is not int or until < 0:
             raise InvalidInputError("changes end at a version or a cursor", until=repr(until)[:80])
         if until > newest:
             raise NotFoundError("the table has no such version yet", version=until, newest=newest)
-        return Target(version=until)
+        return ChangeTarget(version=until)
     if start.freshness == "base":
-        return Target(version=newest)
-    return Target(version=newest, log=_tips(history, start, newest))
+        return ChangeTarget(version=newest)
+    return ChangeTarget(version=newest, log=_tips(history, start, newest))
 
 
 def _tips(history: History, start: ChangeCursor, newest: int) -> dict[str, int]:
@@ -163,7 +165,7 @@ def find_lag(history: History, cursor: ChangeCursor) -> Lag:
     return lag_behind(history, cursor, find_end(history, cursor, None))
 
 
-def lag_behind(history: History, cursor: ChangeCursor, target: Target) -> Lag:
+def lag_behind(history: History, cursor: ChangeCursor, target: ChangeTarget) -> Lag:
     """Return how far a cursor is behind a place that it goes to."""
     known = cursor.begin_positions()
     return Lag(

@@ -139,16 +139,16 @@ class Building(Bar):
 
 def _parameters(pairs: Sequence[str]) -> dict[str, Any]:  # Any: JSON
     """Return `KEY=VALUE` arguments; a value is JSON if it reads as such, else a text."""
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise InvalidInputError("an index parameter is KEY=VALUE", given=repr(pair[:40]))
         try:
-            found[key] = json.loads(value)
+            parameters[key] = json.loads(value)
         except ValueError:
-            found[key] = value
-    return found
+            parameters[key] = value
+    return parameters
 
 
 def _print_built(done: Any) -> Exit:  # noqa: ANN401 - IndexResult

@@ -52,10 +52,10 @@ def run(
     kinds = {name: _format_of(name, kind) for name in files}
     opened = holdfast.open_table(target.uri, target.options, commit_store=target.commit_store)
     numbers = itertools.count()
-    progress = Progress(_total_bytes(files))
+    progress = IngestProgress(_total_bytes(files))
     with (
         closing(opened) as table,
-        Writers(table, shard, flush=not no_flush) as writers,
+        IngestWriters(table, shard, flush=not no_flush) as writers,
         progress,
     ):
         try:
@@ -125,7 +125,7 @@ def _txn(name: str | None, number: int) -> AppTxn | None:
     return None if name is None else AppTxn(name, number, in_order=True)
 
 
-class Writers:
+class IngestWriters:
     """A writer for each shard that rows belong to, opened when its first row comes."""
 
     def __init__(self, table: holdfast.Table, shard: str | None, *, flush: bool) -> None:
@@ -172,7 +172,7 @@ class Writers:
         return self.opened[key]
 
 
-class Progress(Bar):
+class IngestProgress(Bar):
     """A bar on stderr at a terminal; elsewhere a line now and then."""
 
     def __init__(self, total: int | None) -> None:
@@ -204,12 +204,12 @@ def _format_of(name: str, given: str | None) -> str:
         raise NotFoundError("there is no such file", file=name)
     if given is not None:
         return given
-    found = _FORMATS.get(Path(name).suffix.lower())
-    if found is None:
+    format_name = _FORMATS.get(Path(name).suffix.lower())
+    if format_name is None:
         raise InvalidInputError(
             "say with --format what this is: arrow, parquet, csv or jsonl", file=name
         )
-    return found
+    return format_name
 
 
 def _total_bytes(names: Sequence[str]) -> int | None:

@@ -13,7 +13,7 @@ from holdfast.storage import open_store
 _ADVICE = {
     Verdict.ENFORCED: "This store may decide: its put-if-absent passed the probe.",
     Verdict.IGNORED: "Acknowledged writes would vanish here. Use a commit store.",
-    Verdict.RACY: "Right one by one, wrong at once: writes would vanish. Use a commit store.",
+    Verdict.RACY: "Right one by one, wrong concurrently: writes would vanish. Use a commit store.",
     Verdict.UNSUPPORTED: "The store refuses conditional requests. Use a commit store.",
     Verdict.INCONCLUSIVE: "The store did not answer well enough to tell. Try again.",
 }

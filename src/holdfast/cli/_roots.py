@@ -28,20 +28,20 @@ def find_tables(root: Target) -> list[tuple[str, str]]:
     if location.startswith("file://") and not Path(location.removeprefix("file://")).is_dir():
         raise NotFoundError("there is no such folder", root=root.uri)
     namespace = Namespace(root.uri, root.options)
-    found: list[tuple[str, str]] = []
+    tables: list[tuple[str, str]] = []
     waiting: list[tuple[str, ...]] = [()]
     while waiting:
         here = waiting.pop(0)
         request = {"id": list(here)}
         for name in namespace.list_tables(request)["tables"]:
             table_id = (*here, name)
-            found.append((".".join(table_id), namespace.location(table_id)))
-        if len(found) > _MOST:
+            tables.append((".".join(table_id), namespace.location(table_id)))
+        if len(tables) > _MOST:
             raise InvalidInputError(f"more than {_MOST} tables: name a folder", root=root.uri)
         if len(here) < _DEEPEST:
             names = namespace.list_namespaces(request)["namespaces"]
             waiting += [(*here, name) for name in names]
-    return sorted(found)
+    return sorted(tables)
 
 
 def run_for_all(root: Target, run: Callable[[Target], Exit]) -> Exit:

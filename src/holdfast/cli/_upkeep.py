@@ -33,7 +33,7 @@ def run_doctor(target: Target, *, every_table: bool) -> Exit:
 
 
 def _examine(target: Target) -> Exit:
-    with Reading() as progress:
+    with ReadingProgress() as progress:
         diagnosis = doctor(
             target.uri, target.options, commit_store=target.commit_store, progress=progress
         )
@@ -45,7 +45,7 @@ def run_rescue(target: Target, ids: tuple[str, ...], *, everything: bool, confir
     """Plan or do a rescue."""
     if everything == bool(ids):
         raise click.UsageError("either --id or --all is needed", click.get_current_context())
-    with Reading() as progress:
+    with ReadingProgress() as progress:
         done = rescue(
             target.uri,
             target.options,
@@ -58,7 +58,7 @@ def run_rescue(target: Target, ids: tuple[str, ...], *, everything: bool, confir
     return Exit.OK
 
 
-class Reading(Bar):
+class ReadingProgress(Bar):
     """How many objects are read, for tables that take long enough to wonder."""
 
     def __init__(self) -> None:
@@ -107,24 +107,24 @@ def finding_fields(one: Finding) -> dict[str, object]:
     }
 
 
-def _diagnosis(found: Diagnosis) -> dict[str, object]:
+def _diagnosis(diagnosis: Diagnosis) -> dict[str, object]:
     return {
-        "uri": found.uri,
-        "arbiter": found.arbiter,
-        "version": found.version,
-        "versions_read": found.versions,
-        "transactions_read": found.transactions,
-        "healthy": found.healthy,
-        "findings": [finding_fields(one) for one in found.findings],
-        "elapsed_seconds": round(found.elapsed, 3),
+        "uri": diagnosis.uri,
+        "arbiter": diagnosis.arbiter,
+        "version": diagnosis.version,
+        "versions_read": diagnosis.versions,
+        "transactions_read": diagnosis.transactions,
+        "healthy": diagnosis.healthy,
+        "findings": [finding_fields(one) for one in diagnosis.findings],
+        "elapsed_seconds": round(diagnosis.elapsed, 3),
     }
 
 
-def _diagnosis_text(found: Diagnosis) -> str:
-    kind = found.arbiter or "plain Lance table"
-    read = f"{found.versions} versions and {found.transactions} transactions read"
-    lines = [f"{found.uri}: version {found.version}, {kind}; {read}"]
-    for one in found.findings:
+def _diagnosis_text(diagnosis: Diagnosis) -> str:
+    kind = diagnosis.arbiter or "plain Lance table"
+    read = f"{diagnosis.versions} versions and {diagnosis.transactions} transactions read"
+    lines = [f"{diagnosis.uri}: version {diagnosis.version}, {kind}; {read}"]
+    for one in diagnosis.findings:
         word = f"{one.severity.value.upper():<8}"
         lines.append(f"{paint(word, _COLOURS.get(one.severity, ''))} {one.what}")
         place = one.candidate.id if one.candidate is not None else one.path
@@ -135,9 +135,11 @@ def _diagnosis_text(found: Diagnosis) -> str:
     counts = [
         f"{number} {severity.value}{'' if number == 1 else 's'}"
         for severity in reversed(Severity)
-        if (number := sum(one.severity is severity for one in found.findings))
+        if (number := sum(one.severity is severity for one in diagnosis.findings))
     ]
-    verdict = paint("healthy", "green") if found.healthy else paint("somebody should look", "red")
+    verdict = (
+        paint("healthy", "green") if diagnosis.healthy else paint("somebody should look", "red")
+    )
     lines.append(f"{verdict}: {', '.join(counts) or 'nothing found'}")
     return "\n".join(lines)
 

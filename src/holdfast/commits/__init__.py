@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         ArrowStream,
         Data,
         as_reader,
-        checked,
+        check_stream,
         differences,
         read_any,
         refuse_fractions,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.commits._drop import drop_table
     from holdfast.commits._folders import Folders
     from holdfast.commits._group import GroupCommit, Ticket
-    from holdfast.commits._held import hold, reporting
+    from holdfast.commits._held import hold, report_commits
     from holdfast.commits._history import (
         VERSIONS_FOLDER,
         Records,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         unfinished,
     )
     from holdfast.commits._joined import join_rows
-    from holdfast.commits._lance import is_foreign, is_panic, meaning_of, told_by, translated
+    from holdfast.commits._lance import is_foreign, is_panic, meaning_of, told_by, translate_errors
     from holdfast.commits._ledger import Ledger
     from holdfast.commits._log_rules import (
         After,
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
         register_keeper,
     )
     from holdfast.commits._namespace import Namespace
-    from holdfast.commits._opening import created, opened
-    from holdfast.commits._operation import AlreadyAppliedError, Committed, LongLived, Operation
+    from holdfast.commits._opening import create_hooked, open_hooked
+    from holdfast.commits._operation import AlreadyAppliedError, CommitHook, Committed, DatasetHook
     from holdfast.commits._results import CommitResult
     from holdfast.commits._versions import Edit, Versions
     from holdfast.commits._writes import Writes, require_rows
@@ -67,18 +67,18 @@ __all__ = [
     "Append",
     "Appender",
     "ArrowStream",
+    "CommitHook",
     "CommitResult",
     "Committed",
     "Committer",
     "Data",
+    "DatasetHook",
     "Edit",
     "Folders",
     "GroupCommit",
     "LanceOperation",
     "Ledger",
-    "LongLived",
     "Namespace",
-    "Operation",
     "Prepared",
     "Records",
     "TableStatus",
@@ -90,9 +90,9 @@ __all__ = [
     "as_reader",
     "changes_rows",
     "check_log_id",
-    "checked",
+    "check_stream",
     "columns_of",
-    "created",
+    "create_hooked",
     "differences",
     "drop_table",
     "foreign",
@@ -105,7 +105,7 @@ __all__ = [
     "lost_log",
     "meaning_of",
     "open_dataset",
-    "opened",
+    "open_hooked",
     "read_any",
     "read_history",
     "read_status",
@@ -113,12 +113,12 @@ __all__ = [
     "records_of",
     "refuse_fractions",
     "register_keeper",
-    "reporting",
+    "report_commits",
     "require_rows",
     "require_versions",
     "told_by",
     "transaction_of",
-    "translated",
+    "translate_errors",
     "unfinished",
 ]
 
@@ -129,24 +129,24 @@ __getattr__ = load_names(
         "_boundary": "KEPT_AT_LEAST VersionsBoundary",
         "_columns": "columns_of",
         "_committer": "Committer LanceOperation",
-        "_data": "ArrowStream Data as_reader checked differences read_any refuse_fractions",
+        "_data": "ArrowStream Data as_reader check_stream differences read_any refuse_fractions",
         "_dataset": "open_dataset",
         "_drop": "drop_table",
         "_folders": "Folders",
         "_group": "GroupCommit Ticket",
-        "_held": "hold reporting",
+        "_held": "hold report_commits",
         "_history": (
             "VERSIONS_FOLDER Records TableStatus VersionInfo foreign in_parallel "
             "list_versions read_history read_status read_version records_of require_versions "
             "transaction_of unfinished"
         ),
         "_joined": "join_rows",
-        "_lance": "is_foreign is_panic meaning_of told_by translated",
+        "_lance": "is_foreign is_panic meaning_of told_by translate_errors",
         "_ledger": "Ledger",
         "_log_rules": "After changes_rows check_log_id lost_log register_keeper",
         "_namespace": "Namespace",
-        "_opening": "created opened",
-        "_operation": "AlreadyAppliedError Committed LongLived Operation",
+        "_opening": "create_hooked open_hooked",
+        "_operation": "AlreadyAppliedError Committed DatasetHook CommitHook",
         "_results": "CommitResult",
         "_versions": "Edit Versions",
         "_writes": "Writes require_rows",

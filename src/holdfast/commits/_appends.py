@@ -24,8 +24,14 @@ from holdfast.commits._direct import Direct
 from holdfast.commits._floor import check_not_due
 from holdfast.commits._group import GroupCommit, Ticket
 from holdfast.commits._log_rules import After
-from holdfast.commits._opening import opened
-from holdfast.commits._operation import AlreadyAppliedError, Committed, Lent, LongLived, Operation
+from holdfast.commits._opening import open_hooked
+from holdfast.commits._operation import (
+    AlreadyAppliedError,
+    CommitHook,
+    Committed,
+    DatasetHook,
+    LentHook,
+)
 from holdfast.commits._queue import Queue
 from holdfast.commits._syncing import SYNCING
 from holdfast.commits._versions import Versions
@@ -48,11 +54,11 @@ _TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Handle:
+class OpenDataset:
     """A version that was opened to look at, with its hook."""
 
     table: lance.LanceDataset
-    hook: Lent
+    hook: LentHook
 
 
 class _Ready(NamedTuple):
@@ -78,7 +84,7 @@ class Prepared:
     version: int
     config: Mapping[str, str]
     shape: Shape | None = None
-    handle: Handle | None = None
+    handle: OpenDataset | None = None
 
     def append(self, fragments: Sequence[Any], txn: Txn | None) -> Append:
         """Return the append of rows that were written with this."""
@@ -119,7 +125,7 @@ class Append:
     txn: Txn | None = None
     others: tuple[Txn, ...] = ()
     columns: Columns | None = None
-    handle: Handle | None = None
+    handle: OpenDataset | None = None
     shape: Shape | None = None
     read_version: int | None = None
     after: After | None = None
@@ -193,24 +199,24 @@ class Appender:
         The newest would not do: while others commit it is another one than we read, and an
         append that starts so would be left to Lance, which waits for long when it loses.
         """
-        hook = LongLived(self._versions)
+        hook = DatasetHook(self._versions)
         client: Any = hook  # Any: Lance wants a namespace and gets one by its methods
         try:
-            with hook.settled():
-                return opened(client, version)
+            with hook.raising_outcome():
+                return open_hooked(client, version)
         except NotFoundError:
             return None
 
-    def open(self) -> Handle:
+    def open(self) -> OpenDataset:
         """Open the newest version; an append may use the handle once.
 
         Raises:
             HoldfastError: as for `Table.dataset`.
         """
-        hook = Lent(self._versions)
+        hook = LentHook(self._versions)
         client: Any = hook  # Any: Lance wants a namespace and gets one by its methods
-        with hook.settled():
-            return Handle(opened(client), hook)
+        with hook.raising_outcome():
+            return OpenDataset(open_hooked(client), hook)
 
     def append(self, append: Append) -> Committed:
         """Add the fragments as a new version, alone or together with others.
@@ -226,7 +232,7 @@ class Appender:
         return self._group.submit(Waiting(append, self._sync(append.files)))
 
     def _sync(self, files: Sequence[str]) -> Callable[[], None]:
-        """Make files durable: at once if we must wait anyway, else while Lance commits."""
+        """Make files durable: immediately if we must wait anyway, else while Lance commits."""
         if self._group.busy:
             self._versions.sync(files)
             return _nothing
@@ -293,7 +299,7 @@ class Appender:
             return version
         with self._queue.line() as line:
             self._queue.wait(line)
-            operation = Operation(
+            operation = CommitHook(
                 self._versions,
                 txns,
                 synced=True,
@@ -304,7 +310,7 @@ class Appender:
                 after=after,
                 built_anew=True,
             )
-            with operation.settled():
+            with operation.raising_outcome():
                 table = self._borrowed(appends, operation) or self._opened(operation)
                 self._check_applied(table, txns)
                 _check_columns(columns_of(table), appends)
@@ -351,12 +357,12 @@ class Appender:
         if applied:
             raise AlreadyAppliedError("in the table already", txns=applied, version=table.version)
 
-    def _opened(self, operation: Operation) -> lance.LanceDataset:
+    def _opened(self, operation: CommitHook) -> lance.LanceDataset:
         client: Any = operation  # Any: Lance wants a namespace and gets one by its methods
-        return opened(client)
+        return open_hooked(client)
 
     def _borrowed(
-        self, appends: Sequence[Append], operation: Operation
+        self, appends: Sequence[Append], operation: CommitHook
     ) -> lance.LanceDataset | None:
         """Return the newest handle that the appends brought, unless there is a newer version.
 
@@ -376,13 +382,13 @@ class Appender:
 
 def _joined(appends: Sequence[Append]) -> After | None:
     """Return what the log must be merged to for all of them."""
-    found: dict[str, int] = {}
+    generations: dict[str, int] = {}
     for append in appends:
         if append.after is None:
             return None
         for shard_id, generation in append.after.items():
-            found[shard_id] = max(generation, found.get(shard_id, 0))
-    return found
+            generations[shard_id] = max(generation, generations.get(shard_id, 0))
+    return generations
 
 
 def _nothing() -> None:

@@ -35,8 +35,8 @@ class VersionsBoundary:
         Raises:
             UnavailableError, PermissionDeniedError: the store did not tell.
         """
-        found = (versions_boundary_of(info.path) for info in self._store.list(BOUNDARY_FOLDER))
-        return max((number for number in found if number is not None), default=0)
+        boundaries = (versions_boundary_of(info.path) for info in self._store.list(BOUNDARY_FOLDER))
+        return max((number for number in boundaries if number is not None), default=0)
 
     def raise_to(self, through: int) -> None:
         """Raise the boundary, durably; a lower number changes nothing.

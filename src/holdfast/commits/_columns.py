@@ -31,13 +31,13 @@ class ColumnsChangedError(ConflictError):
 
 def columns_of(table: lance.LanceDataset) -> Columns:
     """Return the columns of a version that Lance opened."""
-    found: dict[int, Column] = {}
+    columns: dict[int, Column] = {}
     waiting: list[Any] = list(table.lance_schema.fields())  # Any: the stubs lack `to_arrow`
     while waiting:
         field = waiting.pop()
-        found[int(field.id())] = Column(field.name(), str(field.to_arrow().type))
+        columns[int(field.id())] = Column(field.name(), str(field.to_arrow().type))
         waiting.extend(field.children())
-    return found
+    return columns
 
 
 def fields_of(fragments: Iterable[Any]) -> set[int]:
@@ -81,13 +81,13 @@ def check_rebased(store: ObjectStore, manifest: bytes, head: Head) -> None:
 
 
 def _change(field: int, then: Columns, now: Columns) -> str:
-    was, found = then.get(field), now.get(field)
+    was, there = then.get(field), now.get(field)
     if was is None:
-        return f"column {found.name!r} is new" if found else f"column {field} is not known"
-    if found is None:  # a cast makes a column anew
-        found = next((column for column in now.values() if column.name == was.name), None)
-    if found is None:
+        return f"column {there.name!r} is new" if there else f"column {field} is not known"
+    if there is None:  # a cast makes a column anew
+        there = next((column for column in now.values() if column.name == was.name), None)
+    if there is None:
         return f"column {was.name!r} ({was.type}) is gone"
-    if was.name != found.name:
-        return f"column {was.name!r} ({was.type}) is now {found.name!r} ({found.type})"
-    return f"column {was.name!r} was {was.type}, is now {found.type}"
+    if was.name != there.name:
+        return f"column {was.name!r} ({was.type}) is now {there.name!r} ({there.type})"
+    return f"column {was.name!r} was {was.type}, is now {there.type}"

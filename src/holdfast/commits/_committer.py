@@ -11,12 +11,12 @@ from typing import Any, TypeAlias
 import lance
 
 from holdfast.commits._log_rules import After
-from holdfast.commits._opening import opened
+from holdfast.commits._opening import open_hooked
 from holdfast.commits._operation import (
     AlreadyAppliedError,
+    CommitHook,
     Committed,
-    LongLived,
-    Operation,
+    DatasetHook,
 )
 from holdfast.commits._queue import Queue
 from holdfast.commits._versions import Edit, Versions
@@ -81,10 +81,10 @@ class Committer:
         Raises:
             HoldfastError: as for `commit`.
         """
-        live = LongLived(self._versions)
+        live = DatasetHook(self._versions)
         client: Any = live
-        with live.settled():
-            newest = int(opened(client).version)
+        with live.raising_outcome():
+            newest = int(open_hooked(client).version)
         return self.commit(
             lance.LanceOperation.UpdateConfig(), read_version=newest, edit=edit
         ).version
@@ -102,11 +102,11 @@ class Committer:
         txns = [] if txn is None else [txn]
         if isinstance(operation, lance.LanceOperation.Restore) and txn is not None:
             edit = self._not_below(txn, edit)
-        hook = Operation(self._versions, txns, edit=edit, begun_on=begun_on, after=after)
+        hook = CommitHook(self._versions, txns, edit=edit, begun_on=begun_on, after=after)
         client: Any = hook  # Any: Lance wants a namespace and gets one by its methods
-        with self._queue.line() as line, hook.settled():
+        with self._queue.line() as line, hook.raising_outcome():
             self._queue.wait(line)
-            table = opened(client)
+            table = open_hooked(client)
             if txn is not None and self._versions.ledger.holds(table.config(), txn):
                 return Committed(int(table.version), applied=False)
             if read_version > table.version:
@@ -121,12 +121,12 @@ class Committer:
 
     def _find(self, txn: Txn | None) -> int | None:
         """Return the newest version if it holds the transaction."""
-        hook = LongLived(self._versions)
+        hook = DatasetHook(self._versions)
         client: Any = hook
-        with hook.settled():
-            table = opened(client)
-            found = txn is not None and self._versions.ledger.holds(table.config(), txn)
-        return int(table.version) if found else None
+        with hook.raising_outcome():
+            table = open_hooked(client)
+            applied = txn is not None and self._versions.ledger.holds(table.config(), txn)
+        return int(table.version) if applied else None
 
     def _not_below(self, txn: Txn, edit: Edit | None) -> Edit:
         """Look for the transaction in the version below: a restore takes its entry away."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import pyarrow as pa
 
 from holdfast.errors import InvalidInputError
-from holdfast.formats import Content, check_values, parts_of, rebuilt
+from holdfast.formats import Content, check_values, parts_of, rebuild_type
 
 
 @runtime_checkable
@@ -49,10 +49,10 @@ def as_reader(
             "the data does not fit the table: " + "; ".join(problems),
             columns=", ".join(reader.schema.names)[:200],
         )
-    return checked(reader, pa.schema([schema.field(name) for name in reader.schema.names]))
+    return check_stream(reader, pa.schema([schema.field(name) for name in reader.schema.names]))
 
 
-def checked(reader: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchReader:
+def check_stream(reader: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchReader:
     """Return a stream in the types of `schema`, every value checked as it is read.
 
     Args:
@@ -94,15 +94,15 @@ def differences(given: pa.Schema, wanted: pa.Schema) -> list[str]:
     """Return in words what keeps data of one schema out of a table of another."""
     if len(set(given.names)) != len(given.names):
         return ["two columns have the same name"]
-    found = [f"unexpected column {n!r}" for n in given.names if n not in wanted.names]
+    texts = [f"unexpected column {n!r}" for n in given.names if n not in wanted.names]
     for field in wanted:
         if field.name not in given.names:
             if not field.nullable:
-                found.append(f"missing column {field.name!r} ({field.type}, not null)")
+                texts.append(f"missing column {field.name!r} ({field.type}, not null)")
         elif not _fits(given.field(field.name).type, field.type):
             kind = given.field(field.name).type
-            found.append(f"column {field.name!r} is {kind}, the table has {field.type}")
-    return found
+            texts.append(f"column {field.name!r} is {kind}, the table has {field.type}")
+    return texts
 
 
 def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
@@ -162,7 +162,7 @@ def _stored(kind: pa.DataType, *, inside: bool = False) -> pa.DataType:
     if not _has_extensions_inside(kind):
         return kind
     parts = [part.with_type(_stored(part.type, inside=True)) for part in parts_of(kind)]
-    return rebuilt(kind, parts)
+    return rebuild_type(kind, parts)
 
 
 def refuse_fractions(values: Iterable[object], field: pa.Field) -> None:

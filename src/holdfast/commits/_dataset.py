@@ -7,8 +7,8 @@ from typing import Any
 import lance
 
 from holdfast.commits._held import hold
-from holdfast.commits._opening import opened
-from holdfast.commits._operation import LongLived
+from holdfast.commits._opening import open_hooked
+from holdfast.commits._operation import DatasetHook
 from holdfast.commits._versions import Versions
 
 
@@ -23,7 +23,7 @@ def open_dataset(
         CommitStoreRegressedError, ForeignVersionError, CorruptError: the newest version is not
             the one that was decided.
     """
-    live = LongLived(versions, {} if over_log else None)
+    live = DatasetHook(versions, {} if over_log else None)
     hook: Any = live  # Any: Lance wants a namespace and gets one by its methods
-    with live.settled():
-        return hold(opened(hook, version), live)
+    with live.raising_outcome():
+        return hold(open_hooked(hook, version), live)

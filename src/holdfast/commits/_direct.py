@@ -47,8 +47,8 @@ from holdfast.errors import (
 )
 from holdfast.formats import (
     HINT_PATH,
+    AppendBase,
     AppendTransaction,
-    Base,
     DataFileEntry,
     FragmentEntry,
     Shape,
@@ -75,13 +75,13 @@ class Direct:
         self._versions = versions
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
-        self._last: Base | None = None  # a version that is or was the newest
+        self._last: AppendBase | None = None  # a version that is or was the newest
         self._remembers = not isinstance(versions.core.store, SupportsLocalFiles)
         self._contention = Contention(self._clock, self._ids)
         # Elsewhere writers take turns: in a commit store, or in the kernel's line.
         self._races = self._remembers and not versions.core.arbiter.refuses_old_names
 
-    def hint(self) -> Base | None:
+    def hint(self) -> AppendBase | None:
         """Return a version that is good enough to write rows for, as `newest`; it may be older.
 
         Raises:
@@ -94,7 +94,7 @@ class Direct:
             manifest = self._versions.manifest_after(known)
         return self.newest() if manifest is None else _plain(self._learn(manifest))
 
-    def newest(self) -> Base | None:
+    def newest(self) -> AppendBase | None:
         """Return the newest version, if appends to it may be made here.
 
         Raises:
@@ -110,17 +110,17 @@ class Direct:
             return _plain(known)
         return _plain(self._learn(manifest))
 
-    def _known(self) -> Base | None:
+    def _known(self) -> AppendBase | None:
         """Return the version that is remembered: ours, or a newer one that Lance made here."""
         made, self._versions.made = self._versions.made, None
         if made is not None:
-            base = Base(made, lance.__version__)
+            base = AppendBase(made, lance.__version__)
             if self._last is None or self._last.version < base.version:
                 self._last = base
         return self._last
 
-    def _learn(self, manifest: bytes) -> Base:
-        self._last = Base(manifest, lance.__version__)
+    def _learn(self, manifest: bytes) -> AppendBase:
+        self._last = AppendBase(manifest, lance.__version__)
         return self._last
 
     def transaction(self, fragments: Sequence[Any], read_version: int) -> AppendTransaction | None:
@@ -188,7 +188,7 @@ class Direct:
         durable: Callable[[], None],
         after: After | None = None,
     ) -> int | None:
-        line = _Line(self._versions)
+        line = _PlaceInLine(self._versions)
         if self._races:
             self._contention.begin()
         try:
@@ -222,7 +222,7 @@ class Direct:
             line.leave()
         raise ConflictError("other writers were faster, again and again: try again later")
 
-    def _after_loss(self, winner: bytes, line: _Line) -> tuple[Base | None, bool]:
+    def _after_loss(self, winner: bytes, line: _PlaceInLine) -> tuple[AppendBase | None, bool]:
         """Return the version to build on next, and whether it is surely the newest."""
         base = self._learn(winner)
         if self._races and self._contention.lose():
@@ -231,18 +231,18 @@ class Direct:
             base = self._peek(base)
         return _plain(base), False
 
-    def _peek(self, base: Base) -> Base:
+    def _peek(self, base: AppendBase) -> AppendBase:
         """Return the newest decided version, if it is above the one that we know."""
         manifest = self._versions.peek_newest()
         if manifest is None:
             return base
-        newest = Base(manifest, lance.__version__)
+        newest = AppendBase(manifest, lance.__version__)
         if newest.version <= base.version:
             return base
         self._last = newest
         return newest
 
-    def _first(self) -> tuple[Base | None, bool]:
+    def _first(self) -> tuple[AppendBase | None, bool]:
         """Return the version to build on, and whether it is surely the newest.
 
         One that is remembered will do where an old name is refused. Put-if-absent would give it
@@ -261,7 +261,7 @@ class Direct:
                 self._versions.core.store.put(HINT_PATH, hint_of(version))
 
 
-class _Line:
+class _PlaceInLine:
     """Our place among those who lost a decision, if there is such a line."""
 
     def __init__(self, versions: Versions) -> None:
@@ -290,7 +290,7 @@ def _may_pass(error: HoldfastError, *, exact: bool) -> bool:
     return isinstance(error, ConflictError) and error.next_step is NextStep.AGAIN
 
 
-def _plain(base: Base | None) -> Base | None:
+def _plain(base: AppendBase | None) -> AppendBase | None:
     return base if base is not None and base.is_plain else None
 
 

@@ -51,16 +51,16 @@ def plan_drop(store: ObjectStore) -> Doomed:
     Raises:
         NotFoundError: no Holdfast table is there.
     """
-    found = [info for info in store.list() if _is_ours(info.path)]
-    if not any(info.path == PIN_PATH for info in found):
+    infos = [info for info in store.list() if _is_ours(info.path)]
+    if not any(info.path == PIN_PATH for info in infos):
         raise NotFoundError(
             "no Holdfast table is here: a plain Lance table is not dropped by Holdfast",
             location=store.location,
         )
-    versions = [version for info in found if (version := version_of(info.path)) is not None]
+    versions = [version for info in infos if (version := version_of(info.path)) is not None]
     return Doomed(
-        paths=[info.path for info in sorted(found, key=_turn)],
-        bytes=sum(info.size for info in found),
+        paths=[info.path for info in sorted(infos, key=_turn)],
+        bytes=sum(info.size for info in infos),
         newest_version=max(versions, default=None),
     )
 

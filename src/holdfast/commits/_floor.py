@@ -83,9 +83,9 @@ def mark_above(core: TableCore, config: Mapping[str, str], version: int) -> Vacu
         body = core.arbiter.read(version_name(below))
         if body is None:
             break
-        found = Head(body).config
-        mark = max(mark, read_mark(found), key=lambda one: one.number)
-        if is_made_here(found, below) or below == 1:
+        config_there = Head(body).config
+        mark = max(mark, read_mark(config_there), key=lambda one: one.number)
+        if is_made_here(config_there, below) or below == 1:
             return mark
     # Nobody knows how far vacuum came, so only what is begun from here on is surely not listed.
     return VacuumMark(number=highest, version=version, floor=version)

@@ -45,10 +45,10 @@ class Folders:
             NotFoundError: there is no such namespace.
         """
         path = self._path(namespace)
-        found = self._tables_in(path)
-        if not found:
+        names = self._tables_in(path)
+        if not names:
             self.check(namespace)
-        return found
+        return names
 
     def namespaces(self, namespace: Id) -> list[str]:
         """Return the names of the namespaces directly below one, sorted.
@@ -57,10 +57,10 @@ class Folders:
             NotFoundError: there is no such namespace.
         """
         path = self._path(namespace)
-        found = self._namespaces_in(path)
-        if not found:
+        names = self._namespaces_in(path)
+        if not names:
             self.check(namespace)
-        return found
+        return names
 
     def check(self, namespace: Id) -> None:
         """Make sure that a namespace exists; the root always does.
@@ -117,8 +117,8 @@ class Folders:
     def _namespaces_in(self, path: str) -> list[str]:
         folders = [name for name in self._folders_in(path) if not name.endswith(TABLE_SUFFIX)]
         paths = ["/".join(filter(None, [path, name])) for name in folders]
-        found = zip(folders, paths, strict=True)
-        return [name for name, below in found if _is_name(name) and self._is_namespace(below)]
+        pairs = zip(folders, paths, strict=True)
+        return [name for name, below in pairs if _is_name(name) and self._is_namespace(below)]
 
     def _folders_in(self, path: str) -> Sequence[str]:
         store = self._store()

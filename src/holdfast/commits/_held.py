@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import lance
 from lance.dataset import Branches, DatasetOptimizer, MergeInsertBuilder, Tags
 
-from holdfast.commits._operation import STAYS_HERE, LongLived
+from holdfast.commits._operation import STAYS_HERE, DatasetHook
 from holdfast.errors import HoldfastError, UnsupportedError
 
 _UNKNOWN = re.compile(r"Commit result for version (\d+) is unknown")
@@ -30,7 +30,7 @@ _HELPERS = (Branches, DatasetOptimizer, MergeInsertBuilder, Tags)
 class HeldDataset(lance.LanceDataset):
     """A pylance dataset that reports what its hook raised, and stays in its process."""
 
-    _hook: LongLived
+    _hook: DatasetHook
 
     def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - whatever pylance has there
         value = super().__getattribute__(name)
@@ -58,7 +58,7 @@ class HeldDataset(lance.LanceDataset):
 class _Helper:
     """An object of pylance that commits for a held dataset."""
 
-    def __init__(self, inner: Any, hook: LongLived) -> None:  # noqa: ANN401 - one of _HELPERS
+    def __init__(self, inner: Any, hook: DatasetHook) -> None:  # noqa: ANN401 - one of _HELPERS
         self._inner = inner
         self._hook = hook
 
@@ -69,7 +69,7 @@ class _Helper:
         return repr(self._inner)
 
 
-def hold(dataset: lance.LanceDataset, hook: LongLived) -> lance.LanceDataset:
+def hold(dataset: lance.LanceDataset, hook: DatasetHook) -> lance.LanceDataset:
     """Return the dataset, from now on with the errors of its hook."""
     dataset.__class__ = HeldDataset
     dataset._hook = hook  # noqa: SLF001 - its new class has it
@@ -77,7 +77,7 @@ def hold(dataset: lance.LanceDataset, hook: LongLived) -> lance.LanceDataset:
 
 
 @contextmanager
-def reporting(dataset: lance.LanceDataset) -> Iterator[None]:
+def report_commits(dataset: lance.LanceDataset) -> Iterator[None]:
     """End a function of pylance that commits through a held dataset as its methods end.
 
     Raises:
@@ -94,7 +94,7 @@ def reporting(dataset: lance.LanceDataset) -> Iterator[None]:
         raise meant from error
 
 
-def _watched(value: Any, hook: LongLived, owner: _Helper | None = None) -> Any:  # noqa: ANN401
+def _watched(value: Any, hook: DatasetHook, owner: _Helper | None = None) -> Any:  # noqa: ANN401
     if isinstance(value, _HELPERS):
         return _Helper(value, hook)
     if not callable(value) or isinstance(value, type):
@@ -103,7 +103,7 @@ def _watched(value: Any, hook: LongLived, owner: _Helper | None = None) -> Any: 
 
 
 def _watched_call(
-    call: Callable[..., Any], hook: LongLived, owner: _Helper | None
+    call: Callable[..., Any], hook: DatasetHook, owner: _Helper | None
 ) -> Callable[..., Any]:
     @functools.wraps(call)
     def watched(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - pylance's own
@@ -127,7 +127,7 @@ def _watched_call(
     return watched
 
 
-def _meaning(error: Exception, hook: LongLived) -> HoldfastError | None:
+def _meaning(error: Exception, hook: DatasetHook) -> HoldfastError | None:
     """Return what the hook raised and Lance reported in other words, if that is what happened."""
     text = str(error)
     unknown = _UNKNOWN.search(text)

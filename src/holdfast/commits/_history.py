@@ -140,13 +140,13 @@ def read_history(core: TableCore, limit: int | None = None) -> list[VersionInfo]
     listed = list_versions(store)
     wanted = sorted(listed, reverse=True)[:limit]
     records = records_of(core.arbiter, after=min(wanted, default=0) - 1)
-    found = {} if records is None else records.found
-    numbers = sorted({*listed, *found}, reverse=True)
+    recorded = {} if records is None else records.found
+    numbers = sorted({*listed, *recorded}, reverse=True)
     # One more than asked for: a version is told from its predecessor.
     chosen = numbers if limit is None else numbers[: limit + 1]
 
     def look(version: int) -> tuple[VersionInfo, str | None] | None:
-        body = read_version(store, version, found.get(version))
+        body = read_version(store, version, recorded.get(version))
         return None if body is None else _info(store, version, body, records)
 
     seen = [one for one in in_parallel(look, chosen) if one is not None]
@@ -194,8 +194,8 @@ def read_status(core: TableCore) -> TableStatus:
 
 def list_versions(store: ObjectStore) -> dict[int, ObjectInfo]:
     """Return the versions that the object store holds."""
-    found = ((version_of(info.path), info) for info in store.list(VERSIONS_FOLDER))
-    return {version: info for version, info in found if version is not None}
+    pairs = ((version_of(info.path), info) for info in store.list(VERSIONS_FOLDER))
+    return {version: info for version, info in pairs if version is not None}
 
 
 def require_versions(store: ObjectStore) -> dict[int, ObjectInfo]:
@@ -205,9 +205,9 @@ def require_versions(store: ObjectStore) -> dict[int, ObjectInfo]:
         NotFoundError: no Lance table is there.
         InvalidInputError: it has the old manifest names.
     """
-    found = list_versions(store)
-    if found:
-        return found
+    versions = list_versions(store)
+    if versions:
+        return versions
     if any(info.path.endswith(".manifest") for info in store.list(VERSIONS_FOLDER)):
         raise InvalidInputError(
             "this table has the old manifest names: migrate it first with "
@@ -223,18 +223,18 @@ def records_of(arbiter: Arbiter, *, after: int = -1) -> Records | None:
         return None
     commit_store = arbiter.commit_store
     series = f"{arbiter.pin.table_id}/{VERSIONS_SERIES}"
-    found: dict[int, Record] = {}
+    records: dict[int, Record] = {}
     while True:
         entries = commit_store.scan(series, after=after, limit=_RECORDS_AT_ONCE)
-        found.update((entry.number, decode_record(entry.value)) for entry in entries)
+        records.update((entry.number, decode_record(entry.value)) for entry in entries)
         if len(entries) < _RECORDS_AT_ONCE:
             break
         after = entries[-1].number
     return Records(
         url=commit_store.url,
         boundary=commit_store.boundary(series),
-        newest=max(found, default=arbiter.newest(VERSIONS_SERIES)),
-        found=found,
+        newest=max(records, default=arbiter.newest(VERSIONS_SERIES)),
+        found=records,
     )
 
 
@@ -250,10 +250,10 @@ def read_version(store: ObjectStore, version: int, record: Record | None) -> byt
 def unfinished(records: Records | None, listed: Iterable[int]) -> tuple[int, ...]:
     """Return the decided versions that are not, or not known to be, in place."""
     there = set(listed)
-    found = {} if records is None else records.found
+    recorded = {} if records is None else records.found
     return tuple(
         version
-        for version in sorted(found)
+        for version in sorted(recorded)
         if records is not None and records.is_unfinished(version, listed=version in there)
     )
 

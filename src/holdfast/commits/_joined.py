@@ -16,7 +16,7 @@ from holdfast.txn import Txn, TxnLike, parse_txn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class JoinedRows:
     """One caller's rows, in the table's own types.
 
     Attributes:
@@ -34,13 +34,13 @@ def join_rows(
     items: Sequence[tuple[pa.Table | list[dict[str, Any]], TxnLike | None]],
     prepared: Prepared,
     ledger: Ledger,
-) -> list[Part]:
+) -> list[JoinedRows]:
     """Return those whose rows fit together, with the columns of the first.
 
     Left out are: rows with other columns or none, rows that do not fit the table, and
     transactions that are, or may be, in the table or in another part.
     """
-    parts: list[Part] = []
+    parts: list[JoinedRows] = []
     seen: set[Txn] = set()
     for number, (data, txn) in enumerate(items):
         try:
@@ -53,7 +53,7 @@ def join_rows(
         except HoldfastError:
             continue  # it is told why when it comes alone
         if rows.num_rows and (not parts or rows.schema.equals(parts[0].rows.schema)):
-            parts.append(Part(number=number, rows=rows, txn=parsed))
+            parts.append(JoinedRows(number=number, rows=rows, txn=parsed))
             if parsed is not None:
                 seen.add(parsed)
     return parts

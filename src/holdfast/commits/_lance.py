@@ -135,7 +135,7 @@ def told_by(error: BaseException) -> str:
 
 
 @contextmanager
-def translated(location: str) -> Iterator[None]:
+def translate_errors(location: str) -> Iterator[None]:
     """Raise what an error of Lance means instead of the error itself."""
     try:
         yield

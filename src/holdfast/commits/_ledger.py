@@ -106,14 +106,16 @@ class Ledger:
         Raises:
             HoldfastError: as for `holds`.
         """
-        found = {txn for txn in txns if is_in_config(config, txn)}
-        open_ones = {digest_txn(t): t for t in txns if not isinstance(t, AppTxn) and t not in found}
+        applied_txns = {txn for txn in txns if is_in_config(config, txn)}
+        open_ones = {
+            digest_txn(t): t for t in txns if not isinstance(t, AppTxn) and t not in applied_txns
+        }
         for file in older_files(config) if open_ones else ():
             for digest in self._in_file(file, list(open_ones)):
-                found.add(open_ones.pop(digest))
+                applied_txns.add(open_ones.pop(digest))
             if not open_ones:
                 break
-        return [txn for txn in txns if txn in found]
+        return [txn for txn in txns if txn in applied_txns]
 
     def check_room(self, config: Mapping[str, str], txn: Txn) -> None:
         """Find out, before anything is written, whether a version can remember a transaction.
@@ -179,9 +181,9 @@ class Ledger:
 
     def _look_up(self, file: TxnFile, digests: Sequence[bytes]) -> dict[bytes, bool]:
         """Read the pages that may hold digests, or all of a file where that is less."""
-        found = dict.fromkeys(digests, False)
+        answers = dict.fromkeys(digests, False)
         if not digests:
-            return found
+            return answers
         directory = self._directory(file)
         pages: dict[int, list[bytes]] = {}
         for digest in digests:
@@ -194,8 +196,8 @@ class Ledger:
         for page, some in pages.items():
             start, end = file.page_range(page)
             there = set(directory.read_page(page, self._read(file, start, end)))
-            found.update((digest, digest in there) for digest in some)
-        return found
+            answers.update((digest, digest in there) for digest in some)
+        return answers
 
     def _directory(self, file: TxnFile) -> Directory:
         directory = self._directories.get(file.name)

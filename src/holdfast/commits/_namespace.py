@@ -298,8 +298,8 @@ class Namespace(LanceNamespace):
                 return _answer(request, models.ListTableVersionsResponse, versions.newest_listed())
             numbers = sorted(versions.numbers(), reverse=bool(fields.get("descending")))
             page, token = _page([str(number) for number in numbers], fields)
-            found = [versions.describe(int(number))["version"] for number in page]
-            answer = {"versions": found, "page_token": token}
+            described = [versions.describe(int(number))["version"] for number in page]
+            answer = {"versions": described, "page_token": token}
             return _answer(request, models.ListTableVersionsResponse, answer)
 
     def describe_table_version(self, request: Request) -> Answer:

@@ -76,8 +76,8 @@ def find_newest(store: ObjectStore) -> int | None:
     Raises:
         HoldfastError: the store did not tell.
     """
-    found = find_newest_object(store)
-    return None if found is None else found.version
+    newest = find_newest_object(store)
+    return None if newest is None else newest.version
 
 
 class Newest(NamedTuple):
@@ -145,8 +145,8 @@ def find_overtaking(
     """
     for _ in range(_TRIES):
         try:
-            found = find_newest_object(store)
-            newest = 0 if found is None else found.version
+            newest_object = find_newest_object(store)
+            newest = 0 if newest_object is None else newest_object.version
             ours = newest == name.number and not _is_collected(store, name)
             overtaking = None
             if newest > name.number:
@@ -155,9 +155,9 @@ def find_overtaking(
             continue  # it was collected meanwhile, so there is a newer one
         except HoldfastError as error:
             raise _unclear(name) from error
-        if found is not None and (ours or newest > name.number):
+        if newest_object is not None and (ours or newest > name.number):
             if look is not None:
-                look(found)
+                look(newest_object)
             return overtaking
     raise _unclear(name)
 

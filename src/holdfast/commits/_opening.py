@@ -19,13 +19,13 @@ from holdfast.commits._operation import TABLE_ID, TableAnswer
 from holdfast.commits._release import check_release
 
 
-def opened(hook: Any, version: int | None = None) -> lance.LanceDataset:  # noqa: ANN401 - a namespace by its methods
+def open_hooked(hook: Any, version: int | None = None) -> lance.LanceDataset:  # noqa: ANN401 - a namespace by its methods
     """Return one version, the newest by default, that commits through `hook`."""
     table = hook.describe_table(None)
     return lance.LanceDataset(table.location, version, **_through(hook, table))
 
 
-def created(
+def create_hooked(
     hook: Any,  # noqa: ANN401 - as above
     schema: pa.Schema,
     fragments: Sequence[FragmentMetadata] = (),

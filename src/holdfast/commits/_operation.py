@@ -1,8 +1,8 @@
-"""`Operation`: the namespace that one operation commits through, and what became of it.
+"""`CommitHook`: the namespace that one operation commits through, and what became of it.
 
 Lance reports the end of a commit by messages. Here the hook itself keeps the verdict: which
 version was decided, that the transactions were there already, or that the outcome could
-not be learnt. One object per operation; `LongLived` serves the handles that users hold.
+not be learnt. One object per operation; `DatasetHook` serves the handles that users hold.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Stationary(dict[str, str]):
         raise TypeError(STAYS_HERE)
 
 
-class LongLived:
+class DatasetHook:
     """The hook of a dataset handle that a user keeps: every commit of it is decided.
 
     Args:
@@ -160,7 +160,7 @@ class LongLived:
         return self._refused.get(version)
 
     @contextmanager
-    def settled(self) -> Iterator[None]:
+    def raising_outcome(self) -> Iterator[None]:
         """Replace whatever Lance raises by what this hook raised, or by what it means.
 
         Raises:
@@ -188,7 +188,7 @@ class LongLived:
             raise
 
 
-class Operation(LongLived):
+class CommitHook(DatasetHook):
     """The hook of one commit.
 
     Args:
@@ -201,7 +201,7 @@ class Operation(LongLived):
         decided: called once the version is decided, whatever Lance does after that.
         begun_on: the version that was read before files were written, if the transaction may
             have read a later one.
-        after: as for `LongLived`.
+        after: as for `DatasetHook`.
         built_anew: whoever commits it builds it on the newest version for each try.
     """
 
@@ -265,7 +265,7 @@ class Operation(LongLived):
         """Take note that Lance reports success, and return the version that was made.
 
         After a lost answer Lance reads the version back through this hook, and reports
-        success when it finds its own transaction there; so that settles the outcome.
+        success when it finds its own transaction there; so that is the outcome.
 
         Raises:
             HoldfastError: the hook knows better.
@@ -279,7 +279,7 @@ class Operation(LongLived):
         return self.version
 
     @contextmanager
-    def settled(self) -> Iterator[None]:
+    def raising_outcome(self) -> Iterator[None]:
         """Replace whatever Lance raises by the verdict, if there is one.
 
         Raises:
@@ -290,7 +290,7 @@ class Operation(LongLived):
             HoldfastError: the hook refused, or Lance failed.
         """
         try:
-            with super().settled():
+            with super().raising_outcome():
                 yield
         except HoldfastError as error:
             if self.version is not None:
@@ -312,10 +312,10 @@ class Operation(LongLived):
         return meant
 
 
-class Lent(LongLived):
+class LentHook(DatasetHook):
     """The hook of a handle that was opened to look, and that one commit may then use."""
 
-    operation: Operation | None = None
+    operation: CommitHook | None = None
 
     def create_table_version(self, request: Mapping[str, Any]) -> dict[str, object]:
         """Decide one version, for the operation that uses the handle."""
@@ -348,9 +348,9 @@ def _is_mere_loss(verdict: HoldfastError) -> bool:
 __all__ = [
     "TABLE_ID",
     "AlreadyAppliedError",
+    "CommitHook",
     "Committed",
-    "Lent",
-    "LongLived",
-    "Operation",
+    "DatasetHook",
+    "LentHook",
     "TableAnswer",
 ]

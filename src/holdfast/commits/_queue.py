@@ -48,7 +48,7 @@ class Queue:
                 self._wait(line.fileno())
 
     def _wait(self, fd: int) -> None:
-        """Wait in the kernel, whose line is fair and wakes the next at once.
+        """Wait in the kernel, whose line is fair and wakes the next immediately.
 
         Asking again and again is neither: with 8 processes, naps of 0.5 to 8 ms gave a 99th
         percentile that was 1.6 to 5 times as long.

@@ -17,7 +17,7 @@ from holdfast._wakeup import Wakeup
 _THREADS = 4
 
 
-class Call:
+class SyncCall:
     """A call that runs in another thread."""
 
     def __init__(self, call: Callable[[], None]) -> None:
@@ -55,13 +55,13 @@ class Syncing:
 
     def forget(self) -> None:
         """Start over: the threads of a parent process are not ours."""
-        self._calls: SimpleQueue[Call] = SimpleQueue()
+        self._calls: SimpleQueue[SyncCall] = SimpleQueue()
         self._lock = threading.Lock()  # guards _threads
         self._threads = 0
 
-    def submit(self, call: Callable[[], None]) -> Call:
+    def submit(self, call: Callable[[], None]) -> SyncCall:
         """Run a call in one of the threads."""
-        made = Call(call)
+        made = SyncCall(call)
         with self._lock:
             if self._threads < _THREADS and self._start():
                 self._threads += 1
@@ -81,7 +81,7 @@ class Syncing:
         return True
 
 
-def _run(calls: SimpleQueue[Call]) -> None:
+def _run(calls: SimpleQueue[SyncCall]) -> None:
     while True:
         calls.get().run()
 

@@ -62,8 +62,8 @@ from holdfast.formats import (
     TOKEN_KEY,
     VERSIONS_FOLDER,
     VERSIONS_SERIES,
+    AppendBase,
     AppendTransaction,
-    Base,
     Head,
     Name,
     VacuumMark,
@@ -226,7 +226,7 @@ class Versions:
 
     def append(
         self,
-        base: Base,
+        base: AppendBase,
         transaction: AppendTransaction,
         txns: Sequence[Txn],
         durable: Callable[[], None],
@@ -334,7 +334,7 @@ class Versions:
         txns: Sequence[Txn],
         files: Collection[str],
         *,
-        upon: Base | None = None,
+        upon: AppendBase | None = None,
         decided: Callable[[], None] | None = None,
     ) -> Decision:
         """Decide a version; `upon` is the one below that a plain append was built on."""
@@ -373,11 +373,11 @@ class Versions:
         pin = self.core.arbiter.pin
         return None if pin is None else pin.table_id
 
-    def _is_ours(self, base: Base) -> bool:
+    def _is_ours(self, base: AppendBase) -> bool:
         """Tell whether a version says that it is of the table that was opened."""
         return self._table_id is None or is_of_table(base.config, self._table_id)
 
-    def _confirm_below(self, name: Name, base: Base, newest: Newest) -> None:
+    def _confirm_below(self, name: Name, base: AppendBase, newest: Newest) -> None:
         """Take a version back that we put upon another one than we built it on.
 
         A table that was made anew between the look and the put has another version there, or
@@ -549,14 +549,14 @@ class Versions:
     def numbers(self) -> set[int]:
         """Return the numbers of the versions that are there, or about to be."""
         listed = (version_of(info.path) for info in self.core.store.list(VERSIONS_FOLDER))
-        found = {number for number in listed if number is not None}
+        versions = {number for number in listed if number is not None}
         if isinstance(self.core.arbiter, SupportsSeries):
             newest = self.core.arbiter.newest(VERSIONS_SERIES) or 0
-            beyond = max(found, default=newest - 1) + 1
-            found.update(range(max(1, beyond), newest + 1))
-        return found
+            beyond = max(versions, default=newest - 1) + 1
+            versions.update(range(max(1, beyond), newest + 1))
+        return versions
 
-    def newest_manifest(self, known: Base | None = None) -> bytes | None:
+    def newest_manifest(self, known: AppendBase | None = None) -> bytes | None:
         """Return the newest decided version's bytes, finished; None when Lance must look.
 
         By listing, as Lance does: see `manifest_after`. The bytes of a `known` version are not
@@ -599,7 +599,7 @@ class Versions:
 
         Raises:
             CommitStoreRegressedError: there is a version that the commit store forgot.
-            ForeignVersionError: there is a version that a stranger wrote.
+            ForeignVersionError: there is a version that another writer made without us.
         """
         number = arbiter.newest(VERSIONS_SERIES)
         while self._is_beyond(number):

@@ -18,10 +18,10 @@ from lance.fragment import FragmentMetadata, write_fragments
 from holdfast.commits._appends import Append, Appender, Prepared
 from holdfast.commits._columns import columns_of
 from holdfast.commits._committer import Committer, LanceOperation
-from holdfast.commits._data import Data, as_reader, checked, read_any
+from holdfast.commits._data import Data, as_reader, check_stream, read_any
 from holdfast.commits._dataset import open_dataset
 from holdfast.commits._joined import join_rows
-from holdfast.commits._lance import translated
+from holdfast.commits._lance import translate_errors
 from holdfast.commits._log_rules import After
 from holdfast.commits._operation import Committed
 from holdfast.commits._results import CommitResult
@@ -82,7 +82,7 @@ class Writes:
         # What rows are written for is remembered: others may have changed the columns since.
         reader = as_reader(data, prepared.table.schema, schema_now)
         prepared = renewed[0] if renewed else prepared
-        with translated(self._core.location):
+        with translate_errors(self._core.location):
             fragments = write_fragments(reader, prepared.table, mode="append")
         return self._commit(prepared.append(fragments, parsed), txn, begun)
 
@@ -110,7 +110,7 @@ class Writes:
             return {}
         txns = tuple(part.txn for part in joined if part.txn is not None)
         try:
-            with translated(self._core.location):
+            with translate_errors(self._core.location):
                 rows = pa.concat_tables([part.rows for part in joined])
                 fragments = write_fragments(rows, prepared.table, mode="append")
             append = replace(prepared.append(fragments, None), txn=next(iter(txns), None))
@@ -198,8 +198,8 @@ class Writes:
             self._versions.ledger.check_room(table.config(), parsed)
         reader = require_rows(read_any(data))
         schema = add_key(reader.schema, key_columns(table.schema))
-        with translated(self._core.location):
-            fragments = write_fragments(checked(reader, schema), table, mode="overwrite")
+        with translate_errors(self._core.location):
+            fragments = write_fragments(check_stream(reader, schema), table, mode="overwrite")
         operation = lance.LanceOperation.Overwrite(schema, fragments)
         return self._commit_on_newest(operation, txn, int(table.version))
 
@@ -291,7 +291,7 @@ def require_rows(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
     Raises:
         InvalidInputError: it has none.
     """
-    with translated("data"):
+    with translate_errors("data"):
         first = next((batch for batch in reader if batch.num_rows), None)
     if first is None:
         raise InvalidInputError("there are no rows to append")

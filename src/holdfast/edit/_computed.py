@@ -62,10 +62,10 @@ class RowChange(Protocol):
 
 def by_fragment(addresses: Iterable[np.ndarray]) -> dict[int, Offsets]:
     """Return row addresses as offsets by fragment, each once."""
-    found: dict[int, list[np.ndarray]] = defaultdict(list)
+    offsets: dict[int, list[np.ndarray]] = defaultdict(list)
     for some in addresses:
         numbers = some.astype(np.int64, copy=False)
         parts = numbers >> _FRAGMENT_BITS
         for part in np.unique(parts):
-            found[int(part)].append(numbers[parts == part] & _OFFSET_MASK)
-    return {part: np.unique(np.concatenate(lots)) for part, lots in sorted(found.items())}
+            offsets[int(part)].append(numbers[parts == part] & _OFFSET_MASK)
+    return {part: np.unique(np.concatenate(lots)) for part, lots in sorted(offsets.items())}

@@ -38,7 +38,7 @@ from holdfast.commits import (
     in_parallel,
     open_dataset,
     transaction_of,
-    translated,
+    translate_errors,
 )
 from holdfast.edit._computed import Computed, Fragment, RowChange
 from holdfast.edit._results import ChangeResult, Counts
@@ -76,7 +76,7 @@ _KEEPS_ROWS = {
 }
 
 
-class _OvertakenError(ConflictError):
+class _RowsOvertakenError(ConflictError):
     """Another version came between the one that was looked at and the one to be made."""
 
     next_step = NextStep.REBUILD
@@ -299,7 +299,7 @@ class _DeletionFiles:
         self, newest: lance.LanceDataset, new: Sequence[FragmentMetadata]
     ) -> lance.LanceOperation.BaseOperation | None:
         """Return the change as Lance's operation upon a version; None if a row is gone already."""
-        with translated(newest.uri):
+        with translate_errors(newest.uri):
             fitting = list(in_parallel(lambda number: self._write(newest, number), self.gone))
         if not all(fitting):
             return None
@@ -334,7 +334,7 @@ def only_after(seen: int) -> Edit:
     def check(manifest: bytes) -> bytes:
         version = Head(manifest).version
         if version != seen + 1:
-            raise _OvertakenError("the table has changed since", read=seen, now=version - 1)
+            raise _RowsOvertakenError("the table has changed since", read=seen, now=version - 1)
         return manifest
 
     return check

@@ -1,4 +1,4 @@
-"""`Merge`: change rows of a table by key, with rows of a source that is held in memory.
+"""`MergeChange`: change rows of a table by key, with rows of a source that is held in memory.
 
 Keys of the table are read in Arrow and looked up among the source's. What matches is changed by
 the clauses; conditions and values are SQL, which Lance evaluates over a dataset in memory with
@@ -15,16 +15,16 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from holdfast.commits import translated
+from holdfast.commits import translate_errors
 from holdfast.edit._clauses import Clause, When
 from holdfast.edit._computed import Computed, Fragment, by_fragment
 from holdfast.edit._results import Counts
 from holdfast.edit._rows import fit_batch, refuse_unwritable, write_rows
 from holdfast.edit._where import refuse_columns
 from holdfast.errors import InvalidInputError
-from holdfast.memtable import NUMBER, in_memory
-from holdfast.shard import whole
-from holdfast.upkeep import ADDRESS, KeySet, key_of
+from holdfast.memtable import NUMBER, open_in_memory
+from holdfast.shard import combine_column
+from holdfast.upkeep import ADDRESS, MergeKeys, key_of
 
 SOURCE, TARGET = "source", "target"
 _SHOWN_KEYS = 10
@@ -32,7 +32,7 @@ _ROWS_AT_ONCE = 1 << 16
 
 
 @dataclass(slots=True)
-class _Changes:
+class _MergeChanges:
     """What clauses have made of rows so far."""
 
     gone: list[np.ndarray] = field(default_factory=list)
@@ -42,7 +42,7 @@ class _Changes:
     deleted: int = 0
 
 
-class Merge:
+class MergeChange:
     """A merge of rows that are held in memory.
 
     Args:
@@ -61,12 +61,12 @@ class Merge:
         self._clauses = clauses
         keys = key_of(source, self._on)
         check_keys(source, keys, self._on)
-        self._keys = KeySet(self._on, keys)
+        self._keys = MergeKeys(self._on, keys)
 
     def concerns(self, newest: lance.LanceDataset, fragments: Sequence[Fragment]) -> bool:
         """Tell whether a row in these fragments has one of the keys, or is none of the source's."""
         if any(clause.when == "not_matched_by_source" for clause in self._clauses):
-            with translated(newest.uri):
+            with translate_errors(newest.uri):
                 return any(part.count_rows() for part in fragments)
         return self._keys.are_in(newest, fragments)
 
@@ -76,7 +76,7 @@ class Merge:
         for clause in self._clauses:
             refuse_columns(base.schema, clause.values or {}, self._on)
         addresses, positions = self._pairs(base)
-        made = _Changes()
+        made = _MergeChanges()
         self._change_matched(base, made, addresses, positions)
         self._insert(base, made, positions)
         self._change_others(base, made)
@@ -89,18 +89,18 @@ class Merge:
 
     def _pairs(self, base: lance.LanceDataset) -> tuple[np.ndarray, np.ndarray]:
         """Return addresses of rows that match, in order, and which row of the source does."""
-        found = [np.zeros((2, 0), np.int64)]
-        with translated(base.uri):
+        pairs = [np.zeros((2, 0), np.int64)]
+        with translate_errors(base.uri):
             for addresses, keys in self._keys.matches(base):
-                found.append(np.stack([addresses, self._keys.positions(keys)]))
-        both = np.concatenate(found, axis=1)
+                pairs.append(np.stack([addresses, self._keys.positions(keys)]))
+        both = np.concatenate(pairs, axis=1)
         both = both[:, np.argsort(both[0], kind="stable")]
         return both[0], both[1]
 
     def _change_matched(
         self,
         base: lance.LanceDataset,
-        made: _Changes,
+        made: _MergeChanges,
         addresses: np.ndarray,
         positions: np.ndarray,
     ) -> None:
@@ -126,7 +126,7 @@ class Merge:
                 rows = _with_values(kept, joined.values(clause.values, chosen), base.schema)
             made.rows.append(rows)
 
-    def _insert(self, base: lance.LanceDataset, made: _Changes, positions: np.ndarray) -> None:
+    def _insert(self, base: lance.LanceDataset, made: _MergeChanges, positions: np.ndarray) -> None:
         lonely = np.ones(self._source.num_rows, bool)
         lonely[positions] = False
         numbers = np.flatnonzero(lonely)
@@ -147,12 +147,12 @@ class Merge:
                 values = joined.values(clause.values, chosen)
                 made.rows.append(_with_values(empty, values, base.schema))
 
-    def _change_others(self, base: lance.LanceDataset, made: _Changes) -> None:
+    def _change_others(self, base: lance.LanceDataset, made: _MergeChanges) -> None:
         """Change rows of the table that have no row of the source, many at a time."""
         clauses = self._of("not_matched_by_source")
         if not clauses:
             return
-        with translated(base.uri):
+        with translate_errors(base.uri):
             for addresses in self._lonely(base):
                 target = _Target(base, addresses, clauses)
                 joined = _Joined(
@@ -212,7 +212,7 @@ class _Target:
 
     def _read(self, names: Sequence[str]) -> pa.Table:
         base: Any = self._base  # Any: pylance takes rows by address, and says so nowhere
-        with translated(self._base.uri):
+        with translate_errors(self._base.uri):
             return base._take_rows(self._addresses.tolist(), columns=list(names))  # noqa: SLF001
 
 
@@ -255,13 +255,13 @@ class _Joined:
                 yield clause, np.flatnonzero(mine)
 
     def _true(self, where: str | None) -> np.ndarray:
-        found = np.zeros(self._size, bool)
+        met = np.zeros(self._size, bool)
         if where is None:
-            return ~found
+            return ~met
         with _explained(where):
             told = self._dataset.to_table(columns=[NUMBER], filter=where)
-        found[told[NUMBER].to_numpy()] = True
-        return found
+        met[told[NUMBER].to_numpy()] = True
+        return met
 
     def values(self, expressions: Mapping[str, str], chosen: np.ndarray) -> pa.Table:
         """Return new values of some rows."""
@@ -280,7 +280,7 @@ class _Joined:
                 if names:
                     there[side] = _struct(read(names))
             rows = pa.table(there) if there else pa.table({"_": pa.nulls(self._size, pa.int8())})
-            self._made = in_memory(rows, self._storage_version)
+            self._made = open_in_memory(rows, self._storage_version)
         return self._made
 
 
@@ -308,14 +308,16 @@ def _struct(rows: pa.Table) -> pa.Array:
             at = rows.schema.get_field_index(field_.name)
             rows = rows.set_column(at, field_.name, rows.column(at).cast(field_.type.value_type))
     fields = [one.remove_metadata().with_nullable(nullable=True) for one in rows.schema]
-    return pa.StructArray.from_arrays([whole(column) for column in rows.columns], fields=fields)
+    return pa.StructArray.from_arrays(
+        [combine_column(column) for column in rows.columns], fields=fields
+    )
 
 
 def _with_values(rows: pa.Table, values: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return rows with some columns replaced, in the table's types."""
     columns = {name: rows[name] for name in schema.names}
     columns |= {name: values[name] for name in values.column_names}
-    made = pa.table([whole(columns[name]) for name in schema.names], names=schema.names)
+    made = pa.table([combine_column(columns[name]) for name in schema.names], names=schema.names)
     fitted = [fit_batch(batch, schema) for batch in made.to_batches()]
     return pa.Table.from_batches(fitted, schema=schema)
 

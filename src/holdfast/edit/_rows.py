@@ -8,7 +8,7 @@ import lance
 import pyarrow as pa
 from lance.fragment import FragmentMetadata, write_fragments
 
-from holdfast.commits import translated
+from holdfast.commits import translate_errors
 from holdfast.errors import InvalidInputError
 from holdfast.formats import Content, parts_of
 
@@ -25,7 +25,7 @@ def write_rows(
         UnavailableError, PermissionDeniedError: the store did not do its part.
     """
     reader = Content(base.schema).checked(batch for batch in batches if batch.num_rows)
-    with translated(base.uri):
+    with translate_errors(base.uri):
         written = list(write_fragments(reader, base, mode="append"))
     return [part for part in written if part.physical_rows]
 

@@ -12,14 +12,14 @@ import pyarrow as pa
 from holdfast.commits import Data, as_reader, read_any
 from holdfast.edit._clauses import DELETE_MARK, Clause
 from holdfast.edit._computed import Computed, Fragment
-from holdfast.edit._merge import Merge
+from holdfast.edit._merge import MergeChange
 from holdfast.errors import InvalidInputError
 from holdfast.formats import key_columns
 from holdfast.memtable import matching
 
 
 class DataMerge:
-    """A merge of data that fits in memory; see `Merge`.
+    """A merge of data that fits in memory; see `MergeChange`.
 
     Args:
         data: the rows.
@@ -46,14 +46,14 @@ class DataMerge:
         self._clauses = clauses
         self._delete_where = delete_where
         self._may_have_more = may_have_more
-        self._merge: Merge | None = None
+        self._merge: MergeChange | None = None
 
     def compute(self, base: lance.LanceDataset) -> Computed:
         """Check the source against the columns of a version, then merge."""
         on = self._on or key_columns(base.schema)
         if not on:
             raise InvalidInputError("this table has no primary key: say on which columns to merge")
-        self._merge = Merge(self._source(base, on), on, self._clauses)
+        self._merge = MergeChange(self._source(base, on), on, self._clauses)
         return self._merge.compute(base)
 
     def concerns(self, newest: lance.LanceDataset, fragments: Sequence[Fragment]) -> bool:

@@ -12,12 +12,12 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from holdfast.commits import Data, as_reader, read_any, translated
+from holdfast.commits import Data, as_reader, read_any, translate_errors
 from holdfast.edit._computed import Computed, Fragment, by_fragment
 from holdfast.edit._results import Counts
 from holdfast.edit._rows import fit_batch, refuse_unwritable, write_rows
 from holdfast.errors import InvalidInputError
-from holdfast.formats import key_columns, quoted
+from holdfast.formats import key_columns, quote_name
 from holdfast.memtable import matching
 from holdfast.upkeep import ADDRESS
 
@@ -41,7 +41,7 @@ class Where:
 
     def concerns(self, newest: lance.LanceDataset, fragments: Sequence[Fragment]) -> bool:
         """Tell whether a row in these fragments meets the condition."""
-        with translated(newest.uri):
+        with translate_errors(newest.uri):
             scanner = newest.scanner(
                 columns=[],
                 filter=self.condition,
@@ -56,7 +56,7 @@ class Where:
 
     def addresses(self, base: lance.LanceDataset) -> Iterator[np.ndarray]:
         """Yield the addresses of the rows."""
-        with translated(base.uri):
+        with translate_errors(base.uri):
             scanner = base.scanner(columns=[], filter=self.condition, with_row_address=True)
             for batch in scanner.to_batches():
                 yield batch.column(ADDRESS).to_numpy()
@@ -99,8 +99,8 @@ class Update(Where):
         self, base: lance.LanceDataset, addresses: list[np.ndarray]
     ) -> Iterator[pa.RecordBatch]:
         names = base.schema.names
-        columns = {name: self._values.get(name, quoted(name)) for name in names}
-        with translated(base.uri):
+        columns = {name: self._values.get(name, quote_name(name)) for name in names}
+        with translate_errors(base.uri):
             scanner = base.scanner(columns=columns, filter=self.condition, with_row_address=True)
             for batch in scanner.to_batches():
                 addresses.append(batch.column(ADDRESS).to_numpy())

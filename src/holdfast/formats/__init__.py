@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from holdfast._lazy import load_names
 
 if TYPE_CHECKING:
-    from holdfast.formats._append import AppendTransaction, Base, Shape
+    from holdfast.formats._append import AppendBase, AppendTransaction, Shape
     from holdfast.formats._bloom import bloom_filter, hash_rows, may_contain
     from holdfast.formats._content import (
         Content,
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
         check_types,
         check_values,
         parts_of,
-        rebuilt,
-        widened,
+        rebuild_type,
+        widen_type,
     )
     from holdfast.formats._entry import (
         MAX_ENTRY_BYTES,
@@ -105,7 +105,7 @@ if TYPE_CHECKING:
         log_txns_folder,
         memory_path,
         memory_position,
-        remembered,
+        merge_memory,
         txns_of,
         txns_tag,
     )
@@ -166,7 +166,7 @@ if TYPE_CHECKING:
         versions_boundary_path,
     )
     from holdfast.formats._pin import ArbiterKind, Pin, decode_pin, encode_pin
-    from holdfast.formats._ragged import variable
+    from holdfast.formats._ragged import ragged_bytes
     from holdfast.formats._ranges import Ranges
     from holdfast.formats._record import (
         Record,
@@ -201,7 +201,7 @@ if TYPE_CHECKING:
         snapshot_pin_of,
         snapshot_pin_path,
     )
-    from holdfast.formats._sql import check_names, literals, quoted
+    from holdfast.formats._sql import check_names, quote_name, write_literals
     from holdfast.formats._sstable import (
         BLOOM_FILE,
         KEY_INDEX_DATA,
@@ -315,9 +315,9 @@ __all__ = [
     "VACUUM_FOLDER",
     "VERSIONS_FOLDER",
     "VERSIONS_SERIES",
+    "AppendBase",
     "AppendTransaction",
     "ArbiterKind",
-    "Base",
     "BoundaryKind",
     "BuildRecord",
     "Column",
@@ -445,7 +445,6 @@ __all__ = [
     "key_index_lookup",
     "key_values",
     "lance_fields",
-    "literals",
     "log_folder",
     "log_schema",
     "log_txns_folder",
@@ -456,6 +455,7 @@ __all__ = [
     "may_contain",
     "memory_path",
     "memory_position",
+    "merge_memory",
     "name_older",
     "newest_per_key",
     "newest_version",
@@ -474,15 +474,15 @@ __all__ = [
     "put_log_entry",
     "quarantine_folder",
     "quarantine_path",
-    "quoted",
+    "quote_name",
+    "ragged_bytes",
     "read_config",
     "read_details",
     "read_log_entry",
     "read_mark",
     "readable_rows",
-    "rebuilt",
+    "rebuild_type",
     "record_txns",
-    "remembered",
     "renumber_columns",
     "scalar_bytes",
     "set_aside_path",
@@ -508,21 +508,23 @@ __all__ = [
     "transaction_path",
     "txns_of",
     "txns_tag",
-    "variable",
     "version_hint_path",
     "version_name",
     "version_of",
     "versions_boundary_of",
     "versions_boundary_path",
-    "widened",
+    "widen_type",
+    "write_literals",
 ]
 
 __getattr__ = load_names(
     __name__,
     {
-        "_append": "AppendTransaction Base Shape",
+        "_append": "AppendTransaction AppendBase Shape",
         "_bloom": "bloom_filter hash_rows may_contain",
-        "_content": "Content check_log_types check_types check_values parts_of rebuilt widened",
+        "_content": (
+            "Content check_log_types check_types check_values parts_of rebuild_type widen_type"
+        ),
         "_entry": (
             "MAX_ENTRY_BYTES MAX_FENCE_BYTES MIN_ENTRY_BYTES Entry EntryDraft decode_entry "
             "draft_entry draft_fence log_schema"
@@ -551,7 +553,7 @@ __getattr__ = load_names(
         "_log_entry": "LogEntry put_log_entry read_log_entry",
         "_log_txns": (
             "TXNS_TAG decode_memory encode_memory log_txns_folder memory_path memory_position "
-            "remembered txns_of txns_tag"
+            "merge_memory txns_of txns_tag"
         ),
         "_manifest": (
             "TOKEN_KEY Column Head base_roots carries_mark decision_mark edit_config "
@@ -571,7 +573,7 @@ __getattr__ = load_names(
             "versions_boundary_of versions_boundary_path"
         ),
         "_pin": "ArbiterKind Pin decode_pin encode_pin",
-        "_ragged": "variable",
+        "_ragged": "ragged_bytes",
         "_ranges": "Ranges",
         "_record": "Record RecordState decode_record encode_record make_record pack_body",
         "_salvage": "find_good good_rows only_rows readable_rows",
@@ -585,7 +587,7 @@ __getattr__ = load_names(
             "SNAPSHOT_PINS_FOLDER ShardRecord SnapshotRecord decode_snapshot encode_snapshot "
             "snapshot_pin_of snapshot_pin_path"
         ),
-        "_sql": "check_names literals quoted",
+        "_sql": "check_names write_literals quote_name",
         "_sstable": (
             "BLOOM_FILE KEY_INDEX_DATA KEY_INDEX_LOOKUP SSTABLE_MANIFEST TOMBSTONE column_ids "
             "generation_of renumber_columns sstable_folder sstable_path text_as_bytes"

@@ -1,7 +1,7 @@
 """The manifest of an append, made from the version below it.
 
 An append changes little of a manifest: its fragments come behind those that are there, and
-number, time and transaction are new. All else is taken over byte by byte, unread. So `Base`
+number, time and transaction are new. All else is taken over byte by byte, unread. So `AppendBase`
 works only where that is enough: it declines a manifest with any field or feature that it does
 not know, and one that another release of Lance wrote; those are left to Lance itself.
 """
@@ -91,7 +91,7 @@ class AppendTransaction:
         return [f"data/{file.path}" for entry in self.added for file in entry.files]
 
 
-class Base:
+class AppendBase:
     """The version that an append goes on top of.
 
     Args:

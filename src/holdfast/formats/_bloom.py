@@ -34,13 +34,13 @@ _START = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x74656462
 
 def hash_rows(rows: Ragged) -> Hashes:
     """Return SipHash-1-3 with a zero key of every row; rows of one length go together."""
-    found = np.empty(len(rows.lengths), np.uint64)
+    hashes = np.empty(len(rows.lengths), np.uint64)
     starts = rows.starts
     for length in np.unique(rows.lengths):
         at = np.flatnonzero(rows.lengths == length)
         matrix = rows.flat[starts[at][:, None] + np.arange(length)]
-        found[at] = _hash_matrix(matrix)
-    return found
+        hashes[at] = _hash_matrix(matrix)
+    return hashes
 
 
 def hash_numbers(values: npt.NDArray[np.int64]) -> Hashes:
@@ -68,10 +68,10 @@ def may_contain(filter_bytes: bytes, hashes: Hashes) -> npt.NDArray[np.bool_]:
     if size == 0 or size % _BLOCK_BYTES:
         raise CorruptError("a bloom filter is made of blocks of 32 bytes", size=size)
     words = np.frombuffer(filter_bytes, "<u4")
-    found = np.ones(len(hashes), np.bool_)
+    contained = np.ones(len(hashes), np.bool_)
     for places, shifts in _places(hashes, size):
-        found &= (words[places] >> shifts.astype(np.uint32)) & np.uint32(1) == 1
-    return found
+        contained &= (words[places] >> shifts.astype(np.uint32)) & np.uint32(1) == 1
+    return contained
 
 
 def _places(
@@ -104,8 +104,8 @@ def _hash_words(words: Sequence[Hashes]) -> Hashes:
     state[2] ^= _U(0xFF)
     for _ in range(3):
         _mix(state)
-    found: Hashes = state[0] ^ state[1] ^ state[2] ^ state[3]
-    return found
+    hashes: Hashes = state[0] ^ state[1] ^ state[2] ^ state[3]
+    return hashes
 
 
 def _turned(value: Hashes, bits: int) -> Hashes:

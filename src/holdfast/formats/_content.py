@@ -11,7 +11,7 @@ values than there are out of slices of vectors of vectors.
 
 A dictionary with indices of 8 or 16 bits counts few values. Lance joins the dictionaries of one
 file without a look at that, and cannot read the file again: so the values of one stream are
-counted where a table has such a column, and new tables get wider indices; see `widened`.
+counted where a table has such a column, and new tables get wider indices; see `widen_type`.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-def widened(kind: pa.DataType) -> pa.DataType:
+def widen_type(kind: pa.DataType) -> pa.DataType:
     """Return a type whose dictionaries, at every depth, have indices of 32 bits or more."""
     if types.is_dictionary(kind):
         if kind.index_type.bit_width >= _WIDE_INDICES:
@@ -224,7 +224,7 @@ def widened(kind: pa.DataType) -> pa.DataType:
         return pa.dictionary(pa.int32(), kind.value_type, ordered=kind.ordered)
     if not has_narrow_indices(kind):
         return kind
-    return rebuilt(kind, [part.with_type(widened(part.type)) for part in parts_of(kind)])
+    return rebuild_type(kind, [part.with_type(widen_type(part.type)) for part in parts_of(kind)])
 
 
 def has_narrow_indices(kind: pa.DataType) -> bool:
@@ -245,7 +245,7 @@ def parts_of(kind: pa.DataType) -> list[pa.Field]:
     return []
 
 
-def rebuilt(kind: pa.DataType, parts: Sequence[pa.Field]) -> pa.DataType:
+def rebuild_type(kind: pa.DataType, parts: Sequence[pa.Field]) -> pa.DataType:
     """Return a nested type of the same kind around other fields."""
     if types.is_map(kind):
         return pa.map_(parts[0], parts[1], keys_sorted=kind.keys_sorted)

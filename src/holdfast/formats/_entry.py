@@ -151,7 +151,7 @@ def draft_entry(
     encoded = _encode(_marked(combined[0].schema).with_metadata(metadata), combined)
     if encoded.size > MAX_ENTRY_BYTES:
         raise InvalidInputError(
-            "a log entry is too large: append fewer rows at once",
+            "a log entry is too large: append fewer rows per call",
             size=encoded.size,
             limit=MAX_ENTRY_BYTES,
         )
@@ -274,10 +274,10 @@ def _unmarked(schema: pa.Schema) -> pa.Schema:
 
 def _find_blank(encoded: pa.Buffer) -> int:
     view = memoryview(encoded)
-    found = [match.start() for match in _STAMP.finditer(view, 0, _schema_end(view))]
-    if len(found) != 1:
+    blanks = [match.start() for match in _STAMP.finditer(view, 0, _schema_end(view))]
+    if len(blanks) != 1:
         raise InvalidInputError("the columns' metadata or a tag looks like a log entry's stamp")
-    return found[0]
+    return blanks[0]
 
 
 def _schema_end(body: bytes | memoryview) -> int:
@@ -385,13 +385,13 @@ def _read_batches(body: bytes, start: int, head: _Head) -> tuple[pa.RecordBatch,
         return _read_stream(body, head)
     source = pa.BufferReader(body)
     source.seek(start)
-    found = []
+    batches = []
     for _ in range(head.batches):
         message = ipc.read_message(source)
         if message.type != "record batch":
             return _read_stream(body, head)
-        found.append(aligned(ipc.read_record_batch(message, head.columns)))
-    return tuple(found) if body[source.tell() :] == _END else None
+        batches.append(aligned(ipc.read_record_batch(message, head.columns)))
+    return tuple(batches) if body[source.tell() :] == _END else None
 
 
 def _read_stream(body: bytes, head: _Head) -> tuple[pa.RecordBatch, ...] | None:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from holdfast.errors import CorruptError
-from holdfast.formats._content import parts_of, rebuilt
+from holdfast.formats._content import parts_of, rebuild_type
 from holdfast.formats._manifest import SINCE_KEY, read_since
 
 FIELD_ID = b"lance:field_id"
@@ -129,7 +129,7 @@ def with_ids(field: Field) -> pa.Field:
     """Return a field with the ids in its metadata, and in that of the fields inside it."""
     kind = field.field.type
     if any(part.id is not None for part in field.inside):
-        kind = rebuilt(kind, [with_ids(part) for part in field.inside])
+        kind = rebuild_type(kind, [with_ids(part) for part in field.inside])
     if field.id is None:
         return field.field.with_type(kind)
     metadata = {**(field.field.metadata or {}), FIELD_ID: str(field.id).encode()}

@@ -137,15 +137,15 @@ def decode_build(body: bytes) -> BuildRecord:
     Raises:
         CorruptError: they are not one of a known format.
     """
-    with _Fields(body, BuildRecord) as found:
+    with _Fields(body, BuildRecord) as fields:
         return BuildRecord(
             **{
-                **found,
-                "build_id": check_index_id(found["build_id"]),
-                "version": int(found["version"]),
-                "tasks": tuple(_numbers(task) for task in found["tasks"]),
-                "kept": _parts(found["kept"]),
-                "kept_fragments": _numbers(found["kept_fragments"]),
+                **fields,
+                "build_id": check_index_id(fields["build_id"]),
+                "version": int(fields["version"]),
+                "tasks": tuple(_numbers(task) for task in fields["tasks"]),
+                "kept": _parts(fields["kept"]),
+                "kept_fragments": _numbers(fields["kept_fragments"]),
             }
         )
 
@@ -156,17 +156,17 @@ def decode_task(body: bytes) -> TaskManifest:
     Raises:
         CorruptError: they are not one of a known format.
     """
-    with _Fields(body, TaskManifest) as found:
+    with _Fields(body, TaskManifest) as fields:
         return TaskManifest(
             **{
-                **found,
-                "build_id": check_index_id(found["build_id"]),
-                "attempt": check_index_id(found["attempt"]),
-                "task": int(found["task"]),
-                "fragments": _numbers(found["fragments"]),
-                "parts": _parts(found["parts"]),
-                "properties": _texts(found["properties"]),
-                "details": _details(found["details"]),
+                **fields,
+                "build_id": check_index_id(fields["build_id"]),
+                "attempt": check_index_id(fields["attempt"]),
+                "task": int(fields["task"]),
+                "fragments": _numbers(fields["fragments"]),
+                "parts": _parts(fields["parts"]),
+                "properties": _texts(fields["properties"]),
+                "details": _details(fields["details"]),
             }
         )
 
@@ -177,17 +177,17 @@ def decode_plan(body: bytes) -> Plan:
     Raises:
         CorruptError: they are not one of a known format.
     """
-    with _Fields(body, Plan) as found:
+    with _Fields(body, Plan) as fields:
         return Plan(
             **{
-                **found,
-                "build_id": check_index_id(found["build_id"]),
-                "version": int(found["version"]),
-                "fragments": _numbers(found["fragments"]),
-                "parts": _parts(found["parts"]),
-                "attempts": tuple(check_index_id(a) for a in found["attempts"]),
-                "properties": _texts(found["properties"]),
-                "details": _details(found["details"]),
+                **fields,
+                "build_id": check_index_id(fields["build_id"]),
+                "version": int(fields["version"]),
+                "fragments": _numbers(fields["fragments"]),
+                "parts": _parts(fields["parts"]),
+                "attempts": tuple(check_index_id(a) for a in fields["attempts"]),
+                "properties": _texts(fields["properties"]),
+                "details": _details(fields["details"]),
             }
         )
 
@@ -201,14 +201,14 @@ class _Fields:
 
     def __enter__(self) -> dict[str, Any]:
         try:
-            found = json.loads(self._body)
-            if found.pop("v") != _FORMAT:
+            record = json.loads(self._body)
+            if record.pop("v") != _FORMAT:
                 raise CorruptError("an index record of a newer format: upgrade Holdfast")
-            if found.pop("kind") != self._kind:
+            if record.pop("kind") != self._kind:
                 raise ValueError("another kind of record")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._corrupt() from error
-        return dict(found)
+        return dict(record)
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, ValueError | KeyError | TypeError | AttributeError):
@@ -218,37 +218,37 @@ class _Fields:
         return CorruptError("a record of an index build cannot be read", kind=self._kind)
 
 
-def _numbers(found: Sequence[Any]) -> tuple[int, ...]:
-    return tuple(int(number) for number in found)
+def _numbers(values: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(int(number) for number in values)
 
 
-def _texts(found: Mapping[str, Any]) -> dict[str, str]:
-    return {str(key): str(value) for key, value in found.items()}
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    return {str(key): str(value) for key, value in values.items()}
 
 
-def _parts(found: Sequence[Any]) -> tuple[Part, ...]:
-    return tuple(_part(part) for part in found)
+def _parts(values: Sequence[Any]) -> tuple[Part, ...]:
+    return tuple(_part(part) for part in values)
 
 
-def _part(found: Mapping[str, Any]) -> Part:
+def _part(fields: Mapping[str, Any]) -> Part:
     files = tuple(
-        PartFile(file=f["file"], size=int(f["size"]), md5=_md5(f["md5"])) for f in found["files"]
+        PartFile(file=f["file"], size=int(f["size"]), md5=_md5(f["md5"])) for f in fields["files"]
     )
     if tuple(f.file for f in files) != PART_FILES:
         raise ValueError("a part lacks a file")
-    return Part(folder=check_path(found["folder"]), id=int(found["id"]), files=files)
+    return Part(folder=check_path(fields["folder"]), id=int(fields["id"]), files=files)
 
 
-def _md5(found: str | None) -> str | None:
-    if found is not None and len(found) != _MD5_CHARS:
+def _md5(digest: str | None) -> str | None:
+    if digest is not None and len(digest) != _MD5_CHARS:
         raise ValueError("no MD5")
-    return found
+    return digest
 
 
-def _details(found: Mapping[str, Any]) -> Details:
+def _details(fields: Mapping[str, Any]) -> Details:
     return Details(
-        fields=_numbers(found["fields"]),
-        index_version=int(found["index_version"]),
-        type_url=str(found["type_url"]),
-        value_hex=bytes.fromhex(found["value_hex"]).hex(),
+        fields=_numbers(fields["fields"]),
+        index_version=int(fields["index_version"]),
+        type_url=str(fields["type_url"]),
+        value_hex=bytes.fromhex(fields["value_hex"]).hex(),
     )

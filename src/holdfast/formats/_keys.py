@@ -16,16 +16,16 @@ import pyarrow.compute as pc
 
 from holdfast.errors import InvalidInputError
 from holdfast.formats._bloom import Hashes, hash_numbers, hash_rows
-from holdfast.formats._content import check_types, parts_of, widened
+from holdfast.formats._content import check_types, parts_of, widen_type
 from holdfast.formats._ragged import (
     Ragged,
     as_array,
     fixed,
     joined,
     only,
+    ragged_bytes,
     single_bytes,
     valid_rows,
-    variable,
 )
 
 PRIMARY_KEY = b"lance-schema:unenforced-primary-key"
@@ -81,7 +81,7 @@ def add_key(schema: pa.Schema, primary_key: Sequence[str]) -> pa.Schema:
     if isinstance(primary_key, str):
         raise InvalidInputError("a primary key is a list of column names", key=primary_key)
     check_types(schema)
-    wide = [field.with_type(widened(field.type)) for field in schema]
+    wide = [field.with_type(widen_type(field.type)) for field in schema]
     return mark_key(pa.schema(wide, schema.metadata), list(primary_key))
 
 
@@ -172,7 +172,7 @@ def _sortable(column: pa.Array) -> list[Ragged]:
     if pa.types.is_integer(kind):
         turned = _numbers(column).astype(np.int64).view(np.uint64) ^ np.uint64(1 << 63)
         return [fixed(turned.astype(">u8"), valid)]
-    text = _escaped(variable(column))
+    text = _escaped(ragged_bytes(column))
     end = Ragged(np.zeros(2 * len(valid), np.uint8), np.full(len(valid), 2, np.int64))
     return [text, only(end, valid)]
 
@@ -213,14 +213,14 @@ def _hashed(column: pa.Array) -> list[Ragged]:
         return [fixed(_numbers(column), valid)]
     if pa.types.is_string(kind):
         end = single_bytes(np.full(len(valid), 0xFF, np.uint8))
-        return [variable(column), only(end, valid)]
+        return [ragged_bytes(column), only(end, valid)]
     if pa.types.is_binary(kind):
-        rows = variable(column)
+        rows = ragged_bytes(column)
         return [fixed(rows.lengths.astype("<u8"), valid), rows]
     return []
 
 
 def _numbers(column: pa.Array) -> np.ndarray:
     filled = pc.fill_null(column, False if pa.types.is_boolean(column.type) else 0)
-    found: np.ndarray = filled.to_numpy(zero_copy_only=False)
-    return found
+    numbers: np.ndarray = filled.to_numpy(zero_copy_only=False)
+    return numbers

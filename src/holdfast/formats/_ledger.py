@@ -88,12 +88,12 @@ def applied_here(config: Mapping[str, str]) -> tuple[str, ...]:
         CorruptError: the config's entry cannot be read.
     """
     try:
-        found = json.loads(config.get(_HERE, "[]"))
+        txns = json.loads(config.get(_HERE, "[]"))
     except ValueError as error:
         raise CorruptError("the list of applied transactions cannot be read") from error
-    if not isinstance(found, list) or not all(isinstance(txn, str) for txn in found):
+    if not isinstance(txns, list) or not all(isinstance(txn, str) for txn in txns):
         raise CorruptError("the list of applied transactions cannot be read")
-    return tuple(found)
+    return tuple(txns)
 
 
 def record_txns(config: Mapping[str, str], txns: Sequence[Txn]) -> Recorded:

@@ -83,14 +83,14 @@ class LogEntry:
     @property
     def log_id(self) -> str | None:
         """Return the log's id; None when nobody gave it one."""
-        found: str | None = self._details.defaults.get(LOG_ID_KEY)
-        return found
+        identity: str | None = self._details.defaults.get(LOG_ID_KEY)
+        return identity
 
     @property
     def merged(self) -> dict[str, int]:
         """Return, by shard id, the newest generation that is merged or superseded."""
-        found = self._details.compacted
-        return {str(uuid.UUID(bytes=one.shard_id.uuid)): int(one.generation) for one in found}
+        compacted = self._details.compacted
+        return {str(uuid.UUID(bytes=one.shard_id.uuid)): int(one.generation) for one in compacted}
 
     def give_id(self, log_id: str) -> None:
         """Set the log's id."""

@@ -69,7 +69,7 @@ def decode_memory(path: str, body: bytes) -> dict[str, str]:
     return entries
 
 
-def remembered(entries: Mapping[str, str], changed: Mapping[str, str | None]) -> dict[str, str]:
+def merge_memory(entries: Mapping[str, str], changed: Mapping[str, str | None]) -> dict[str, str]:
     """Return the entries of a memory with what a ledger changed in them."""
     merged = {**entries, **forget_history(changed)}
     return {key: value for key, value in merged.items() if value is not None}

@@ -154,8 +154,8 @@ class Head:
     @property
     def top_columns(self) -> dict[int, Column]:
         """Return the columns, without parts of them, by their ids."""
-        found = (field for field in self._message.fields if field.parent_id < 0)
-        return {int(field.id): Column(field.name, field.logical_type) for field in found}
+        top = (field for field in self._message.fields if field.parent_id < 0)
+        return {int(field.id): Column(field.name, field.logical_type) for field in top}
 
     @property
     def identities(self) -> dict[int, tuple[str, str, int | None]]:
@@ -287,15 +287,15 @@ def index_files(manifest: bytes) -> dict[str, int | None]:
     Raises:
         CorruptError: these bytes are no manifest.
     """
-    found: dict[str, int | None] = {}
+    files: dict[str, int | None] = {}
     for index in _indexes(manifest):
         folder = f"_indices/{uuid.UUID(bytes=index.uuid.uuid)}"
         if _base_of(index) is not None:
             continue
-        found.update((f"{folder}/{file.path}", file.size_bytes or None) for file in index.files)
+        files.update((f"{folder}/{file.path}", file.size_bytes or None) for file in index.files)
         if not index.files and not index.name.startswith(_SYSTEM_INDEX):
-            found[f"{folder}/"] = None
-    return found
+            files[f"{folder}/"] = None
+    return files
 
 
 def shown_elsewhere(manifest: bytes) -> set[str]:
@@ -306,13 +306,13 @@ def shown_elsewhere(manifest: bytes) -> set[str]:
     """
     message, _, _ = _parse(manifest)
     roots = {base.id: base for base in message.base_paths}
-    found = set()
+    paths = set()
     for path, base in _shown(manifest) if roots else ():
         root = None if base is None else roots.get(base)
         if root is not None and not path.endswith("/"):
             file = path if root.is_dataset_root else path.removeprefix("data/")
-            found.add(f"{root.path.rstrip('/')}/{file}")
-    return found
+            paths.add(f"{root.path.rstrip('/')}/{file}")
+    return paths
 
 
 def base_roots(manifest: bytes) -> list[str]:

@@ -51,8 +51,8 @@ def message_classes(package: str, described: Described) -> Mapping[str, type[Mes
                 made.options.packed = True
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    found = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in described}
-    return {name: message_factory.GetMessageClass(it) for name, it in found.items()}
+    descriptors = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in described}
+    return {name: message_factory.GetMessageClass(it) for name, it in descriptors.items()}
 
 
 def read_section(file: bytes, start: int, kind: type[Message]) -> tuple[Message, int]:

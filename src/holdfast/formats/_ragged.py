@@ -31,8 +31,8 @@ class Ragged:
 
 def valid_rows(column: pa.Array) -> npt.NDArray[np.bool_]:
     """Tell of each row whether it has a value."""
-    found: npt.NDArray[np.bool_] = pc.is_valid(column).to_numpy(zero_copy_only=False)
-    return found
+    valid: npt.NDArray[np.bool_] = pc.is_valid(column).to_numpy(zero_copy_only=False)
+    return valid
 
 
 def single_bytes(values: npt.NDArray[Any]) -> Ragged:  # Any: booleans or small integers
@@ -48,7 +48,7 @@ def fixed(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_]) -> Ragged:  # 
     return Ragged(flat.reshape(-1), valid.astype(np.int64) * width)
 
 
-def variable(column: pa.Array) -> Ragged:
+def ragged_bytes(column: pa.Array) -> Ragged:
     """Return the bytes of strings or binary values; a null has none."""
     plain = column.cast(pa.large_binary())
     if plain.null_count:

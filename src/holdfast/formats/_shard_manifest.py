@@ -120,21 +120,21 @@ def decode_shard_manifest(body: bytes, *, shard_id: str, version: int) -> ShardM
     message: Any = _message_class()()
     try:
         message.ParseFromString(body)
-        found = str(uuid.UUID(bytes=message.shard_id.uuid))
+        owner = str(uuid.UUID(bytes=message.shard_id.uuid))
     except BROKEN as error:
         raise CorruptError(
             "a shard manifest cannot be read", shard_id=shard_id, version=version
         ) from error
-    if found != shard_id or message.version != version:
+    if owner != shard_id or message.version != version:
         raise CorruptError(
             "a shard manifest has another's name",
             shard_id=shard_id,
             version=version,
-            found_shard_id=found,
+            found_shard_id=owner,
             found_version=message.version,
         )
     return ShardManifest(
-        shard_id=found,
+        shard_id=owner,
         **{name: getattr(message, name) for name in _NUMBERS},
         sstables=tuple(_sstable(part) for part in message.sstables),
         field_entries=tuple((part.field_id, part.value) for part in message.field_entries),

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import InvalidInputError
-from holdfast.formats._ragged import valid_rows, variable
+from holdfast.formats._ragged import ragged_bytes, valid_rows
 
 MAX_BUCKETS = 1_024
 _SHARDS = uuid.UUID("4c534d57-5249-5445-5f53-484152443031")
@@ -33,8 +33,8 @@ def bucket(column: pa.Array, buckets: int) -> npt.NDArray[np.int32]:
     if not 1 <= buckets <= MAX_BUCKETS:
         raise InvalidInputError(f"a table has 1 to {MAX_BUCKETS} buckets", buckets=buckets)
     hashes = _hash(column) & np.uint32(0x7FFFFFFF)
-    found = (hashes % np.uint32(buckets)).astype(np.int32)
-    return np.where(valid_rows(column), found, np.int32(0)).astype(np.int32)
+    buckets_of_rows = (hashes % np.uint32(buckets)).astype(np.int32)
+    return np.where(valid_rows(column), buckets_of_rows, np.int32(0)).astype(np.int32)
 
 
 def shard_id_unsharded() -> str:
@@ -121,14 +121,14 @@ def _plain(column: pa.Array) -> npt.NDArray[Any]:  # Any: any number
     ):
         raise InvalidInputError("rows are not divided by a column of this type", type=str(kind))
     filler = False if pa.types.is_boolean(column.type) else 0
-    found: npt.NDArray[Any] = pc.fill_null(column, filler).to_numpy(zero_copy_only=False)
-    return found
+    values: npt.NDArray[Any] = pc.fill_null(column, filler).to_numpy(zero_copy_only=False)
+    return values
 
 
 def _hash_text(column: pa.Array) -> _U32:
-    rows = variable(column)
+    rows = ragged_bytes(column)
     starts = rows.starts
-    found = np.zeros(len(rows.lengths), np.uint32)
+    result = np.zeros(len(rows.lengths), np.uint32)
     for length in np.unique(rows.lengths).tolist():
         at = np.flatnonzero(rows.lengths == length)
         matrix = rows.flat[starts[at][:, None] + np.arange(length)]
@@ -140,8 +140,8 @@ def _hash_text(column: pa.Array) -> _U32:
         for index in range(whole * 4, length):
             # What is left over is mixed in byte by byte, each with its sign.
             hashes = _mixed(hashes, matrix[:, index].astype(np.int8).astype(np.uint32))
-        found[at] = _finished(hashes, length)
-    return found
+        result[at] = _finished(hashes, length)
+    return result
 
 
 def _turned(value: _U32, bits: int) -> _U32:

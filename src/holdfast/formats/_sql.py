@@ -12,7 +12,7 @@ from holdfast.errors import InvalidInputError
 _LEAST = -(1 << 63)
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """Return a column's name as SQL."""
     return "`" + name.replace("`", "``") + "`"
 
@@ -29,11 +29,11 @@ def check_names(names: Iterable[str]) -> None:
                 "Lance finds no column with a backtick in its name: rename it with "
                 "alter_columns, its path in backticks and each of its own doubled",
                 column=name,
-                path=quoted(name),
+                path=quote_name(name),
             )
 
 
-def literals(values: pa.Array) -> str | None:
+def write_literals(values: pa.Array) -> str | None:
     """Return values as a list in SQL; None for types that have no sure spelling."""
     kind = values.type
     if types.is_integer(kind):

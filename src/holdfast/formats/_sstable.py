@@ -120,11 +120,11 @@ def text_as_bytes(manifest: bytes) -> bytes:
 
 
 def _paths(message: _Made) -> dict[tuple[str, ...], int]:
-    found: dict[int, tuple[str, ...]] = {}
+    paths: dict[int, tuple[str, ...]] = {}
     for field in message.fields:
-        above = found.get(field.parent_id, ()) if field.parent_id >= 0 else ()
-        found[field.id] = (*above, field.name)
-    return {path: column for column, path in found.items()}
+        above = paths.get(field.parent_id, ()) if field.parent_id >= 0 else ()
+        paths[field.id] = (*above, field.name)
+    return {path: column for column, path in paths.items()}
 
 
 def _parse(manifest: bytes) -> tuple[_Made, int, int]:

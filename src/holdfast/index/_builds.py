@@ -74,7 +74,7 @@ def start(files: BuildFiles, record: BuildRecord) -> None:
 
 def open_records(files: BuildFiles) -> list[BuildRecord]:
     """Return the builds that are open, oldest first; unreadable records are left out."""
-    found = []
+    records = []
     for info in files.list(BUILDS_FOLDER):
         if build_id_of_record(info.path) is None:
             continue
@@ -84,8 +84,8 @@ def open_records(files: BuildFiles) -> list[BuildRecord]:
         except CorruptError:
             continue
         if record is not None:
-            found.append(record)
-    return sorted(found, key=lambda record: (record.started, record.build_id))
+            records.append(record)
+    return sorted(records, key=lambda record: (record.started, record.build_id))
 
 
 def finished_tasks(files: BuildFiles, record: BuildRecord) -> list[int]:

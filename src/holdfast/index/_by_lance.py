@@ -13,7 +13,7 @@ import lance
 from pyarrow import types
 
 from holdfast._clock import Clock
-from holdfast.commits import translated
+from holdfast.commits import translate_errors
 from holdfast.errors import InvalidInputError
 from holdfast.index._results import IndexResult
 
@@ -62,7 +62,7 @@ def create_by_lance(
         )
     if same and not replace and not parameters:
         return _result(dataset, name, rows=0, elapsed=clock.elapsed() - begun)
-    with translated(dataset.uri):
+    with translate_errors(dataset.uri):
         try:
             _build(dataset, column, kind, name, replace=replace, parameters=parameters)
         except TypeError as error:

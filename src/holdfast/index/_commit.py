@@ -16,7 +16,7 @@ import lance
 from lance.bitmap import Bitmap
 from lance.dataset import Index, IndexFile
 
-from holdfast.commits import AlreadyAppliedError, Operation, Versions, opened
+from holdfast.commits import AlreadyAppliedError, CommitHook, Versions, open_hooked
 from holdfast.errors import ConflictError, CorruptError, NextStep, NotFoundError
 from holdfast.formats import Plan
 from holdfast.index._finalize import Complete
@@ -36,7 +36,7 @@ class TableCommits:
     def superseded(self, plan: Plan) -> int | None:
         """Return the newest version if the index was committed and replaced since."""
         operation, table = self._open(plan)
-        with operation.settled():
+        with operation.raising_outcome():
             if not self._was_made(table, plan) or self._is_shown(table, plan):
                 return None
             return int(table.version)
@@ -44,7 +44,7 @@ class TableCommits:
     def is_committed(self, plan: Plan) -> bool:
         """Tell whether the index is, or was, in the table."""
         operation, table = self._open(plan)
-        with operation.settled():
+        with operation.raising_outcome():
             return self._was_made(table, plan) or self._is_shown(table, plan)
 
     def commit(self, complete: Complete) -> tuple[int, bool]:
@@ -67,7 +67,7 @@ class TableCommits:
         plan = complete.plan
         operation, table = self._open(plan)
         try:
-            with operation.settled():
+            with operation.raising_outcome():
                 if self._was_made(table, plan) or self._is_shown(table, plan):
                     return int(table.version), False
                 coverage = self._coverage(table, plan)
@@ -83,16 +83,16 @@ class TableCommits:
             return error.version, False
         return int(operation.version or 0), True
 
-    def _open(self, plan: Plan) -> tuple[Operation, lance.LanceDataset]:
-        operation = Operation(
+    def _open(self, plan: Plan) -> tuple[CommitHook, lance.LanceDataset]:
+        operation = CommitHook(
             self._versions,
             [txn_of(plan)],
             begun_on=plan.version,
             built_anew=True,
         )
         hook: Any = operation  # Any: Lance wants a namespace and gets one by its methods
-        with operation.settled():
-            return operation, opened(hook)
+        with operation.raising_outcome():
+            return operation, open_hooked(hook)
 
     def _was_made(self, table: lance.LanceDataset, plan: Plan) -> bool:
         return self._versions.ledger.holds(table.config(), txn_of(plan))
@@ -122,10 +122,10 @@ class TableCommits:
         return coverage
 
     def _pinned(self, plan: Plan) -> lance.LanceDataset:
-        hook: Any = Operation(self._versions)
+        hook: Any = CommitHook(self._versions)
         try:
-            with hook.settled():
-                return opened(hook, plan.version)
+            with hook.raising_outcome():
+                return open_hooked(hook, plan.version)
         except NotFoundError as error:
             raise NotFoundError(
                 "the version that was indexed is gone: build again",
@@ -155,10 +155,10 @@ class TableCommits:
                     segment=other.id,
                 )
             try:
-                found = properties_of(self._versions.core.store, other.id)
+                properties = properties_of(self._versions.core.store, other.id)
             except (NotFoundError, CorruptError):
-                found = {}
-            if not same_properties(found, plan.properties):
+                properties = {}
+            if not same_properties(properties, plan.properties):
                 raise _final(
                     "the index has segments with other parameters: build it again with "
                     "replace=True",
@@ -180,12 +180,12 @@ def txn_of(plan: Plan) -> OwnTxn:
 
 def _files_of(fragments: Iterable[Any], fields: set[int]) -> dict[int, str]:
     """Return for each fragment the data file that holds the column."""
-    found = {}
+    files = {}
     for fragment in fragments:
         for file in fragment.metadata.files:
             if fields & set(file.fields):
-                found[int(fragment.fragment_id)] = str(file.path)
-    return found
+                files[int(fragment.fragment_id)] = str(file.path)
+    return files
 
 
 def _index(complete: Complete, coverage: set[int]) -> Index:

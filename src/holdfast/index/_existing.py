@@ -26,7 +26,7 @@ Reader = Callable[[str], Any]
 _FRAGMENT_SHIFT = 32
 
 
-class Fate(Enum):
+class SegmentUse(Enum):
     """What becomes of a segment."""
 
     TAKEN_OVER = auto()
@@ -34,22 +34,22 @@ class Fate(Enum):
     REBUILT = auto()
 
 
-def fate_of(
+def use_of_segment(
     files: BuildFiles, segment: Segment, live: Collection[int], read: Reader
-) -> tuple[Fate, tuple[Part, ...]]:
+) -> tuple[SegmentUse, tuple[Part, ...]]:
     """Return what becomes of a segment, and its parts if they are taken over."""
     try:
         marker = marker_of(files.core.store, segment.id)
         parts = tuple(_part(files, segment.id, number) for number in marker.parts)
     except (NotFoundError, CorruptError):
-        return Fate.REBUILT, ()
+        return SegmentUse.REBUILT, ()
     stale: set[int] = set()
     for part in parts:
         stale |= _fragments_in(part, read) - set(segment.fragments)
     if stale & set(live):
-        return Fate.REBUILT, ()
+        return SegmentUse.REBUILT, ()
     whole = not stale and set(segment.fragments) <= set(live)
-    return (Fate.TAKEN_OVER, parts) if whole else (Fate.STAYS, ())
+    return (SegmentUse.TAKEN_OVER, parts) if whole else (SegmentUse.STAYS, ())
 
 
 def _part(files: BuildFiles, segment: str, number: int) -> Part:
@@ -63,8 +63,8 @@ def _part(files: BuildFiles, segment: str, number: int) -> Part:
 def _fragments_in(part: Part, read: Reader) -> set[int]:
     """Return the fragments of a part's documents: the upper half of a row's address."""
     docs = part.path(part.files[PART_FILES.index("docs.lance")])
-    found: set[int] = set()
+    fragment_ids: set[int] = set()
     for batch in read(docs).read_all().to_batches():
         fragments = pc.shift_right(batch.column("_rowid"), _FRAGMENT_SHIFT)
-        found.update(int(fragment) for fragment in pc.unique(fragments).to_pylist())
-    return found
+        fragment_ids.update(int(fragment) for fragment in pc.unique(fragments).to_pylist())
+    return fragment_ids

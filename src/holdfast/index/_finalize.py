@@ -210,14 +210,14 @@ class Finalizer:
     def _differing(self, plan: Plan) -> list[_Copy]:
         """Return the files that are not, or not as they must be, at their final names."""
         listed = {info.path: info for info in self._files.list(index_folder(plan.build_id))}
-        found = []
+        differing = []
         for copy in self._copies(plan):
             if self._is_there(copy, listed.get(copy.target)):
                 continue
             # A listing may lag behind; the object itself does not.
             if not self._is_there(copy, self._files.head(copy.target)):
-                found.append(copy)
-        return found
+                differing.append(copy)
+        return differing
 
     def _is_there(self, copy: _Copy, info: ObjectInfo | None) -> bool:
         if info is None or info.size != copy.file.size:
@@ -240,10 +240,10 @@ class Finalizer:
     def _check_marker(self, plan: Plan, body: bytes) -> None:
         """Parse the marker: that something has its name proves nothing."""
         try:
-            found = self._markers.decode(body)
+            marker = self._markers.decode(body)
         except HoldfastError as error:
             error.details["build_id"] = plan.build_id
             raise
         wanted = Marker(parts=tuple(range(len(plan.parts))), properties=plan.properties)
-        if found != wanted:
+        if marker != wanted:
             raise CorruptError("the marker is of another index", build_id=plan.build_id)

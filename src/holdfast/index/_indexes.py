@@ -10,22 +10,22 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from holdfast.commits import Operation, Versions, opened
+from holdfast.commits import CommitHook, Versions, open_hooked
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.formats import BuildRecord, Part, index_id, read_mark
 from holdfast.index._builds import BuildInfo, describe, open_records, pack, start
 from holdfast.index._by_lance import SCALAR, VECTOR, create_by_lance
 from holdfast.index._commit import TableCommits, txn_of
-from holdfast.index._existing import Fate, fate_of
+from holdfast.index._existing import SegmentUse, use_of_segment
 from holdfast.index._files import BuildFiles
 from holdfast.index._finalize import Finalizer
 from holdfast.index._lance import LanceBuilder
 from holdfast.index._parameters import (
-    Settled,
+    IndexDefinition,
     check_memory,
     check_parameters,
+    define_index,
     parameters_from,
-    settle,
 )
 from holdfast.index._plan import same_properties
 from holdfast.index._progress import Stage, Watch, report
@@ -68,7 +68,7 @@ class Indexes:
         watch: Watch | None = None,
         parameters: Mapping[str, Any],
     ) -> IndexResult:
-        """Index a column: in tasks if `tasks` says how many, else at once by Lance itself."""
+        """Index a column: in tasks if `tasks` says how many, else in one step by Lance itself."""
         if kind in {*SCALAR, *VECTOR}:
             if tasks is not None or memory_mb is not None or watch is not None:
                 raise InvalidInputError("tasks, memory_mb and progress are for kind 'fts'")
@@ -88,14 +88,14 @@ class Indexes:
         given = check_parameters(parameters)
         check_memory(memory_mb)
         table = self._open()
-        settled = settle(column, _field(table, column), given)
+        definition = define_index(column, _field(table, column), given)
         chosen = name or f"{column.replace('.', '_')}_idx"
         self._finish_committed(chosen)
-        if self._exists(table, chosen, column, settled, replace=replace):
+        if self._exists(table, chosen, column, definition, replace=replace):
             return self._unchanged(chosen, begun)
         if tasks is None:
             return self._create_at_once(column, chosen, given, memory_mb, begun)
-        record = self._resumable(chosen, column, settled.properties, kept=False, table=table)
+        record = self._resumable(chosen, column, definition.properties, kept=False, table=table)
         if record is None:
             record = self._begin(
                 BuildRecord(
@@ -107,7 +107,7 @@ class Indexes:
                     parameters=given,
                     memory_mb=memory_mb,
                     tasks=_share(live_fragments(table), tasks),
-                    properties=settled.properties,
+                    properties=definition.properties,
                     replace=replace,
                 )
             )
@@ -134,8 +134,8 @@ class Indexes:
         properties = self._uniform_properties(existing)
         parameters = parameters_from(properties)
         column = existing.columns[0]
-        settled = settle(column, _field(table, column), parameters)
-        if not same_properties(settled.properties, properties):
+        definition = define_index(column, _field(table, column), parameters)
+        if not same_properties(definition.properties, properties):
             raise InvalidInputError(
                 "this version of Lance builds the index otherwise than it was built: create it "
                 "anew with replace=True",
@@ -183,17 +183,17 @@ class Indexes:
         """Return the indexes of the newest version."""
         table = self._open()
         live = set(live_fragments(table))
-        return [self._info(found, live) for found in descriptions_of(table)]
+        return [self._info(description, live) for description in descriptions_of(table)]
 
     def builds(self) -> list[BuildInfo]:
         """Return the builds that are open."""
         return describe(self._files, open_records(self._files))
 
     def _open(self, version: int | None = None) -> lance.LanceDataset:
-        operation = Operation(self._versions)
+        operation = CommitHook(self._versions)
         hook: Any = operation  # Any: Lance wants a namespace and gets one by its methods
-        with operation.settled():
-            return opened(hook, version)
+        with operation.raising_outcome():
+            return open_hooked(hook, version)
 
     def _begin(self, wanted: BuildRecord) -> BuildRecord:
         token = self._files.core.ids.token()
@@ -235,8 +235,8 @@ class Indexes:
 
     def _unchanged(self, name: str, begun: float) -> IndexResult:
         table = self._open()
-        found = self._full_text(table, name)
-        info = self._info(found, set(live_fragments(table)))
+        description = self._full_text(table, name)
+        info = self._info(description, set(live_fragments(table)))
         return IndexResult(
             version=int(table.version),
             rows=0,
@@ -244,7 +244,7 @@ class Indexes:
             applied=False,
             elapsed=self._files.core.clock.elapsed() - begun,
             name=name,
-            build_id=found.segments[-1].id if found.segments else None,
+            build_id=description.segments[-1].id if description.segments else None,
             partitions=info.partitions or 0,
             reused=0,
             uncovered=info.uncovered,
@@ -259,13 +259,13 @@ class Indexes:
         begun: float,
     ) -> IndexResult:
         """Let Lance write the final files directly and commit them: one process, no staging."""
-        operation = Operation(self._versions)
+        operation = CommitHook(self._versions)
         hook: Any = operation
         settings = dict(parameters)
         if memory_mb is not None:
             settings["memory_limit"] = memory_mb
-        with operation.settled():
-            table = opened(hook)
+        with operation.raising_outcome():
+            table = open_hooked(hook)
             table.create_scalar_index(column, "INVERTED", name=name, replace=True, **settings)
             operation.returned(int(table.version))
         made = self._unchanged(name, begun)
@@ -278,25 +278,25 @@ class Indexes:
         table: lance.LanceDataset,
         name: str,
         column: str,
-        settled: Settled,
+        definition: IndexDefinition,
         *,
         replace: bool,
     ) -> bool:
         """Tell whether the index is there already, as it is wanted."""
-        found = description_of(table, name)
-        if found is None:
+        description = description_of(table, name)
+        if description is None:
             return False
-        if found.kind != FULL_TEXT or found.columns != (column,):
+        if description.kind != FULL_TEXT or description.columns != (column,):
             raise InvalidInputError(
                 "an index of this name is there already, of another kind or column: choose "
                 "another name",
                 name=name,
-                kind=found.kind,
-                columns=", ".join(found.columns),
+                kind=description.kind,
+                columns=", ".join(description.columns),
             )
         alike = all(
-            same_properties(self._properties(segment.id), settled.properties)
-            for segment in found.segments
+            same_properties(self._properties(segment.id), definition.properties)
+            for segment in description.segments
         )
         if not alike and not replace:
             raise InvalidInputError(
@@ -313,19 +313,19 @@ class Indexes:
             return {}
 
     def _uniform_properties(self, existing: Description) -> Mapping[str, str]:
-        found = [self._properties(segment.id) for segment in existing.segments]
-        if not found or not all(same_properties(found[0], one) for one in found):
+        properties = [self._properties(segment.id) for segment in existing.segments]
+        if not properties or not all(same_properties(properties[0], one) for one in properties):
             raise InvalidInputError(
                 "the index has segments with different parameters: build it anew with replace=True",
                 index=existing.name,
             )
-        return found[0]
+        return properties[0]
 
     def _full_text(self, table: lance.LanceDataset, name: str) -> Description:
-        found = description_of(table, name)
-        if found is None or found.kind != FULL_TEXT:
+        description = description_of(table, name)
+        if description is None or description.kind != FULL_TEXT:
             raise NotFoundError("there is no full-text index of this name", index=name)
-        return found
+        return description
 
     def _sorted(
         self, table: lance.LanceDataset, existing: Description, live: Mapping[int, int]
@@ -337,11 +337,13 @@ class Indexes:
         kept: set[int] = set()
         stays: set[int] = set()
         for segment in existing.segments:
-            fate, found = fate_of(self._files, segment, live.keys(), self._builder.reader)
-            if fate is Fate.TAKEN_OVER:
-                parts += found
+            fate, kept_parts = use_of_segment(
+                self._files, segment, live.keys(), self._builder.reader
+            )
+            if fate is SegmentUse.TAKEN_OVER:
+                parts += kept_parts
                 kept |= set(segment.fragments)
-            elif fate is Fate.STAYS:
+            elif fate is SegmentUse.STAYS:
                 stays |= set(segment.fragments)
         return tuple(parts), kept, stays
 
@@ -356,8 +358,8 @@ class Indexes:
     ) -> BuildRecord | None:
         """Return an open build that would come to what is wanted, if there is one."""
         live = set(live_fragments(table))
-        found = description_of(table, name)
-        covered = set() if found is None else found.fragments
+        description = description_of(table, name)
+        covered = set() if description is None else description.fragments
         floor = read_mark(table.config()).floor  # an older build cannot be committed any more
         for record in open_records(self._files):
             wanted = record.name == name and record.column == column
@@ -389,24 +391,26 @@ class Indexes:
 
     def _uncovered(self, name: str) -> int:
         table = self._open()
-        found = description_of(table, name)
-        covered = set() if found is None else found.fragments
+        description = description_of(table, name)
+        covered = set() if description is None else description.fragments
         return len(set(live_fragments(table)) - covered)
 
-    def _info(self, found: Description, live: set[int]) -> IndexInfo:
+    def _info(self, description: Description, live: set[int]) -> IndexInfo:
         markers = []
-        if found.kind == FULL_TEXT:
-            markers = [marker_of(self._files.core.store, segment.id) for segment in found.segments]
+        if description.kind == FULL_TEXT:
+            markers = [
+                marker_of(self._files.core.store, segment.id) for segment in description.segments
+            ]
         parameters = parameters_from(markers[0].properties) if markers else {}
         return IndexInfo(
-            name=found.name,
-            kind=found.kind,
-            columns=found.columns,
-            rows=found.rows,
-            segments=tuple(segment.id for segment in found.segments),
+            name=description.name,
+            kind=description.kind,
+            columns=description.columns,
+            rows=description.rows,
+            segments=tuple(segment.id for segment in description.segments),
             partitions=sum(len(one.parts) for one in markers) if markers else None,
-            covered=len(found.fragments & live),
-            uncovered=len(live - found.fragments),
+            covered=len(description.fragments & live),
+            uncovered=len(live - description.fragments),
             parameters=parameters,
         )
 
@@ -418,13 +422,13 @@ def _share(sizes: Mapping[int, int], tasks: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _field(table: lance.LanceDataset, column: str) -> pa.Field:
-    schema, found = table.schema, None
+    schema, deepest = table.schema, None
     for name in column.split("."):
         names = [field.name for field in schema]
         if name not in names:
             raise InvalidInputError(
                 "there is no such column", column=column, columns=", ".join(table.schema.names)
             )
-        found = schema.field(name)
-        schema = found.type if hasattr(found.type, "field") else ()
-    return found
+        deepest = schema.field(name)
+        schema = deepest.type if hasattr(deepest.type, "field") else ()
+    return deepest

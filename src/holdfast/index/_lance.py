@@ -10,7 +10,7 @@ import lance
 from lance.dataset import Index
 from lance.file import LanceFileReader
 
-from holdfast.commits import translated
+from holdfast.commits import translate_errors
 from holdfast.errors import CorruptError
 from holdfast.formats import (
     PART_FILES,
@@ -48,7 +48,7 @@ class LanceBuilder:
     def build(self, record: BuildRecord, fragments: tuple[int, ...], attempt: str) -> Built:
         """Stage the parts of some fragments in the attempt's folder."""
         table = self._open_version(record.version)
-        with translated(self._files.core.location):
+        with translate_errors(self._files.core.location):
             made = stage(table, record, fragments, attempt)
         parts, properties = self._read(
             attempt, {f.path: int(f.size_bytes) for f in made.files or ()}
@@ -79,7 +79,7 @@ class LanceBuilder:
 
     def _documents(self, part: Part) -> int:
         docs = part.path(part.files[PART_FILES.index("docs.lance")])
-        with translated(self._files.core.location):
+        with translate_errors(self._files.core.location):
             return int(self.reader(docs).num_rows())
 
     def reader(self, path: str) -> LanceFileReader:

@@ -90,5 +90,5 @@ def _schema_metadata(body: bytes) -> dict[str, str]:
     with tempfile.NamedTemporaryFile(prefix="holdfast-", suffix=".lance") as file:
         file.write(body)
         file.flush()
-        found = LanceFileReader(file.name).metadata().schema.metadata or {}
-    return {key.decode(): value.decode() for key, value in found.items()}
+        metadata = LanceFileReader(file.name).metadata().schema.metadata or {}
+    return {key.decode(): value.decode() for key, value in metadata.items()}

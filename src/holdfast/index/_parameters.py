@@ -51,7 +51,7 @@ _MIN_MEMORY_MB = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class IndexDefinition:
     """What Lance makes of parameters."""
 
     properties: Mapping[str, str]
@@ -91,7 +91,7 @@ def check_memory(memory_mb: int | None) -> int | None:
     return memory_mb
 
 
-def settle(column: str, field: pa.Field, parameters: Mapping[str, Any]) -> Settled:
+def define_index(column: str, field: pa.Field, parameters: Mapping[str, Any]) -> IndexDefinition:
     """Return what Lance makes of parameters for a column of this type.
 
     Raises:
@@ -111,11 +111,11 @@ def settle(column: str, field: pa.Field, parameters: Mapping[str, Any]) -> Settl
                 "this column cannot be indexed so", column=column, reason=told_by(error)
             ) from error
         files = [Path(folder) / index_folder(_SAMPLE_ID) / file.path for file in made.files or ()]
-        found = next((file for file in files if file.name.endswith("metadata.lance")), None)
-        if found is None:
+        marker_file = next((file for file in files if file.name.endswith("metadata.lance")), None)
+        if marker_file is None:
             raise CorruptError("Lance staged no metadata for a sample index")
-        marker = LanceMarkers().decode(found.read_bytes())
-    return Settled(properties=marker.properties, details=details_of(made))
+        marker = LanceMarkers().decode(marker_file.read_bytes())
+    return IndexDefinition(properties=marker.properties, details=details_of(made))
 
 
 def parameters_from(properties: Mapping[str, str]) -> dict[str, Any]:
@@ -125,12 +125,12 @@ def parameters_from(properties: Mapping[str, str]) -> dict[str, Any]:
         CorruptError: the properties do not say.
     """
     try:
-        found = json.loads(properties["params"])
+        given = json.loads(properties["params"])
         version = int(properties["format_version"])
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptError("an index does not say how it was built: build it anew") from error
-    kept = {key: value for key, value in found.items() if key in KNOWN and value is not None}
-    if found.get("lance_tokenizer") == "code":
+    kept = {key: value for key, value in given.items() if key in KNOWN and value is not None}
+    if given.get("lance_tokenizer") == "code":
         kept["analyzer"] = "code"
     return {**kept, "format_version": version}
 

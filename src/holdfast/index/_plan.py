@@ -50,8 +50,8 @@ def same_properties(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
 
 def _difference(one: Mapping[str, str], other: Mapping[str, str]) -> str:
     """Return the names of what differs; JSON values are compared by meaning."""
-    found = [key for key in sorted({*one, *other}) if not _alike(one.get(key), other.get(key))]
-    return ", ".join(found)
+    keys = [key for key in sorted({*one, *other}) if not _alike(one.get(key), other.get(key))]
+    return ", ".join(keys)
 
 
 def _alike(one: str | None, other: str | None) -> bool:

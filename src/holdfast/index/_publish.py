@@ -58,7 +58,7 @@ def publish(
     *,
     watch: Watch | None = None,
 ) -> Published:
-    """Bring a build to its end. Safe to repeat from every point, and to run many times at once.
+    """Bring a build to its end. Safe to repeat from every point, and concurrently.
 
     Raises:
         NotFoundError: there is no such build, or a task has not finished.

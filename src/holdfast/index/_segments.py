@@ -47,32 +47,34 @@ def descriptions_of(table: lance.LanceDataset) -> list[Description]:
     """Return the indexes of a table."""
     return [
         Description(
-            name=str(found.name),
-            kind=str(found.index_type),
-            columns=tuple(str(name) for name in found.field_names),
+            name=str(index.name),
+            kind=str(index.index_type),
+            columns=tuple(str(name) for name in index.field_names),
             segments=tuple(
                 Segment(
                     id=str(one.uuid),
                     fragments=tuple(sorted(int(f) for f in one.fragment_ids)),
                     version=int(one.dataset_version_at_last_update),
                 )
-                for one in found.segments
+                for one in index.segments
             ),
-            rows=int(found.num_rows_indexed),
+            rows=int(index.num_rows_indexed),
         )
-        for found in table.describe_indices()
+        for index in table.describe_indices()
     ]
 
 
 def description_of(table: lance.LanceDataset, name: str) -> Description | None:
     """Return the index of a name, or None."""
-    return next((found for found in descriptions_of(table) if found.name == name), None)
+    return next(
+        (description for description in descriptions_of(table) if description.name == name), None
+    )
 
 
 def segments_of(table: lance.LanceDataset, name: str) -> tuple[Segment, ...]:
     """Return the segments of an index; none when there is no such index."""
-    found = description_of(table, name)
-    return () if found is None else found.segments
+    description = description_of(table, name)
+    return () if description is None else description.segments
 
 
 def marker_of(store: ObjectStore, segment: str) -> Marker:
@@ -96,14 +98,14 @@ def field_of(schema: LanceSchema, column: str) -> Any:  # noqa: ANN401 - ships n
     Raises:
         InvalidInputError: there is no such column.
     """
-    fields, found = list(schema.fields()), None
+    fields, deepest = list(schema.fields()), None
     for name in column.split("."):
-        found = next((field for field in fields if field.name() == name), None)
-        if found is None:
+        deepest = next((field for field in fields if field.name() == name), None)
+        if deepest is None:
             raise InvalidInputError("there is no such column", column=column)
-        fields = list(found.children())
-    assert found is not None  # noqa: S101 - split() gives at least one name
-    return found
+        fields = list(deepest.children())
+    assert deepest is not None  # noqa: S101 - split() gives at least one name
+    return deepest
 
 
 def ids_of(field: Any) -> set[int]:  # noqa: ANN401 - ships no types

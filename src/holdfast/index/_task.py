@@ -70,7 +70,7 @@ class TaskDone:
 
 
 def run_task(files: BuildFiles, builder: Builder, build_id: str, task: int) -> TaskDone:
-    """Build one task unless it is built already. Safe to repeat, and to run twice at once.
+    """Build one task unless it is built already. Safe to repeat, and to run twice concurrently.
 
     Raises:
         NotFoundError: there is no such build, or the version it reads is gone.

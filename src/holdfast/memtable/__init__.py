@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from holdfast._lazy import load_names
 
 if TYPE_CHECKING:
-    from holdfast.memtable._filter import NUMBER, in_memory, matching
-    from holdfast.memtable._memtable import MemTable, Snapshot
+    from holdfast.memtable._filter import NUMBER, matching, open_in_memory
+    from holdfast.memtable._memtable import MemTable, MemTableSnapshot
     from holdfast.memtable._parts import PIECE_ROWS
     from holdfast.memtable._reading import IndexConfig, Reading
     from holdfast.memtable._vector import Vector
@@ -16,18 +16,18 @@ __all__ = [
     "PIECE_ROWS",
     "IndexConfig",
     "MemTable",
+    "MemTableSnapshot",
     "Reading",
-    "Snapshot",
     "Vector",
-    "in_memory",
     "matching",
+    "open_in_memory",
 ]
 
 __getattr__ = load_names(
     __name__,
     {
-        "_filter": "NUMBER in_memory matching",
-        "_memtable": "MemTable Snapshot",
+        "_filter": "NUMBER open_in_memory matching",
+        "_memtable": "MemTable MemTableSnapshot",
         "_parts": "PIECE_ROWS",
         "_reading": "IndexConfig Reading",
         "_vector": "Vector",

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.commits import translated
+from holdfast.commits import translate_errors
 from holdfast.errors import InvalidInputError
 
 PLACE = "memory://"
@@ -50,16 +50,16 @@ class Filtered:
         """
         _check(condition)
         names = _named(rows.schema, condition)
-        with self._lock, translated("filter"):
+        with self._lock, translate_errors("filter"):
             dataset = self._up_to_date(rows, tuple(names))
-        found = _ask(dataset, condition)
-        there: npt.NDArray[np.int64] = found[found < rows.num_rows]
+        numbers = _ask(dataset, condition)
+        there: npt.NDArray[np.int64] = numbers[numbers < rows.num_rows]
         return there
 
     def _up_to_date(self, rows: pa.Table, names: tuple[str, ...]) -> lance.LanceDataset:
         dataset, known = self._datasets.get(names, (None, 0))
         if dataset is None:
-            dataset = in_memory(rows.select(names), self._storage_version)
+            dataset = open_in_memory(rows.select(names), self._storage_version)
         elif rows.num_rows > known:
             new = rows.select(names).slice(known)
             dataset = lance.write_dataset(numbered(new, known), dataset, mode="append")
@@ -76,7 +76,9 @@ def matching(rows: pa.Table, condition: str, storage_version: str) -> npt.NDArra
         InvalidInputError: the condition is none, or names columns that are not there.
     """
     _check(condition)
-    return _ask(in_memory(rows.select(_named(rows.schema, condition)), storage_version), condition)
+    return _ask(
+        open_in_memory(rows.select(_named(rows.schema, condition)), storage_version), condition
+    )
 
 
 def _check(condition: str) -> None:
@@ -86,19 +88,19 @@ def _check(condition: str) -> None:
 
 def _ask(dataset: lance.LanceDataset, condition: str) -> npt.NDArray[np.int64]:
     try:
-        with translated("filter"):
-            found = dataset.to_table(columns=[NUMBER], filter=condition)
+        with translate_errors("filter"):
+            answer = dataset.to_table(columns=[NUMBER], filter=condition)
     except InvalidInputError:
         raise
     except Exception as error:
         raise InvalidInputError(
             "Lance does not understand this filter", filter=condition[:200], reason=str(error)[:300]
         ) from error
-    numbers: npt.NDArray[np.int64] = np.sort(found[NUMBER].to_numpy())
+    numbers: npt.NDArray[np.int64] = np.sort(answer[NUMBER].to_numpy())
     return numbers
 
 
-def in_memory(rows: pa.Table, storage_version: str, first: int = 0) -> lance.LanceDataset:
+def open_in_memory(rows: pa.Table, storage_version: str, first: int = 0) -> lance.LanceDataset:
     """Return a dataset of these rows and their numbers."""
     version: Any = storage_version  # pylance lists the versions of today
     return lance.write_dataset(numbered(rows, first), PLACE, data_storage_version=version)

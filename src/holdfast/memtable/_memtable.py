@@ -1,6 +1,6 @@
-"""`MemTable`: the rows of one generation in memory, the newest of each key known at once.
+"""`MemTable`: the rows of one generation in memory, the newest of each key known immediately.
 
-Rows are added in the order of the log and never changed. A reader takes a `Snapshot`: the
+Rows are added in the order of the log and never changed. A reader takes a `MemTableSnapshot`: the
 rows there were at one moment, and which of them no later row replaces. One lock guards the
 rows and the marks; nothing that waits happens under it. Keys are indexed a few thousand rows at
 a time, and before every read: what was added is always found.
@@ -40,7 +40,7 @@ _SERIALS = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class MemTableSnapshot:
     """The rows of a MemTable at one moment.
 
     Attributes:
@@ -143,13 +143,13 @@ class MemTable:
         """Return how many rows the key index does not cover yet."""
         return self._waiting_rows
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> MemTableSnapshot:
         """Return the rows as they are now."""
         with self._lock:
             self._catch_up()
             batches = [part.batch for part in self._rows]
             newest = self._newest[: self._indexed()].copy()
-        return Snapshot(pa.Table.from_batches(batches, self.schema), newest)
+        return MemTableSnapshot(pa.Table.from_batches(batches, self.schema), newest)
 
     def find(self, columns: Sequence[pa.Array], *, below: int | None = None) -> Numbers:
         """Return for each key the number of its newest row, or -1.
@@ -159,7 +159,7 @@ class MemTable:
             below: look no further than this row.
         """
         codes = self._codes.of(columns)
-        found = np.full(len(codes), -1, np.int64)
+        newest = np.full(len(codes), -1, np.int64)
         with self._lock:
             self._catch_up()
             rows, index = tuple(self._rows), tuple(self._index)
@@ -167,8 +167,8 @@ class MemTable:
             good = self._same(columns, which, rows, numbers)
             if below is not None:
                 good &= numbers < below
-            np.maximum.at(found, which[good], numbers[good])
-        return found
+            np.maximum.at(newest, which[good], numbers[good])
+        return newest
 
     def take(self, numbers: Numbers) -> pa.Table:
         """Return rows by their numbers, in that order."""
@@ -185,8 +185,8 @@ class MemTable:
 
     def newest_rows(self) -> pa.Table:
         """Return the newest row of each key, tombstones included, in the order of the log."""
-        found = self.snapshot()
-        return found.rows if found.newest.all() else found.rows.filter(pa.array(found.newest))
+        view = self.snapshot()
+        return view.rows if view.newest.all() else view.rows.filter(pa.array(view.newest))
 
     def beyond(self, position: int) -> MemTable:
         """Return a MemTable with the rows of those entries only that lie beyond a position."""

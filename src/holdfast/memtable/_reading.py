@@ -11,7 +11,7 @@ import pyarrow as pa
 from holdfast.errors import InvalidInputError
 from holdfast.formats import TOMBSTONE
 from holdfast.memtable._filter import Filtered, matching
-from holdfast.memtable._memtable import Mask, MemTable, Snapshot
+from holdfast.memtable._memtable import Mask, MemTable, MemTableSnapshot
 from holdfast.memtable._text import TextIndex
 from holdfast.memtable._vector import Vector, distances
 
@@ -49,7 +49,7 @@ class Live:
     """The rows of one MemTable that a reader sees."""
 
     table: MemTable
-    snapshot: Snapshot
+    snapshot: MemTableSnapshot
     mask: Mask
 
     def numbers(self) -> np.ndarray:
@@ -112,10 +112,10 @@ class Reading:
                 open_ = open_[~hit]
         if not pieces:
             return self._empty().select(chosen)
-        found = pa.concat_tables(pieces)
+        rows = pa.concat_tables(pieces)
         if len(pieces) > 1:
-            found = found.take(pa.array(np.argsort(np.concatenate(places), kind="stable")))
-        return self._shown(found.filter(pa.compute.invert(found[TOMBSTONE])), chosen)
+            rows = rows.take(pa.array(np.argsort(np.concatenate(places), kind="stable")))
+        return self._shown(rows.filter(pa.compute.invert(rows[TOMBSTONE])), chosen)
 
     def scan(
         self,
@@ -132,9 +132,9 @@ class Reading:
         """
         chosen = self._chosen(columns)
         _check_limit(limit)
-        found = [self._filtered(live, condition) for live in self._live(tables)]
+        parts = [self._filtered(live, condition) for live in self._live(tables)]
         self._forget(tables)
-        rows = pa.concat_tables(found) if found else self._empty()
+        rows = pa.concat_tables(parts) if parts else self._empty()
         return self._shown(rows if limit is None else rows.slice(0, limit), chosen)
 
     def count(self, tables: Sequence[MemTable], condition: str | None) -> int:
@@ -171,7 +171,7 @@ class Reading:
         kind = self._columns.field(self._chosen([column])[0]).type
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             raise InvalidInputError("search needs a column of text", column=column, type=str(kind))
-        found = [self._empty().append_column(SCORE, pa.array([], pa.float32()))]
+        parts = [self._empty().append_column(SCORE, pa.array([], pa.float32()))]
         for live in self._live(tables):
             numbers, scores = self._text(live.table, column).search(live.snapshot.rows, query)
             kept = live.mask[numbers]
@@ -180,9 +180,9 @@ class Reading:
             if condition is not None:
                 passing = matching(self._plain(rows), condition, self._storage_version)
                 rows = rows.take(pa.array(passing))
-            found.append(rows)
+            parts.append(rows)
         self._forget(tables)
-        ordered = pa.concat_tables(found).sort_by([(SCORE, "descending")])
+        ordered = pa.concat_tables(parts).sort_by([(SCORE, "descending")])
         return _with_extra(ordered if limit is None else ordered.slice(0, limit), chosen, SCORE)
 
     def nearest(
@@ -217,9 +217,9 @@ class Reading:
         measured, there = distances(rows[column], query, metric)
         numbers = np.flatnonzero(there)
         order = numbers[np.argsort(measured[numbers], kind="stable")[:k]]
-        found = rows.take(pa.array(order))
-        found = found.append_column(DISTANCE, pa.array(measured[order], pa.float32()))
-        return _with_extra(found, chosen, DISTANCE)
+        closest = rows.take(pa.array(order))
+        closest = closest.append_column(DISTANCE, pa.array(measured[order], pa.float32()))
+        return _with_extra(closest, chosen, DISTANCE)
 
     def _empty(self) -> pa.Table:
         return pa.Table.from_batches([], self._columns)  # `empty_table` knows no extension types
@@ -227,7 +227,7 @@ class Reading:
     def _live(self, tables: Sequence[MemTable]) -> list[Live]:
         """Return what is there, table by table; a newer table's keys hide older rows."""
         newer: list[tuple[MemTable, int]] = []
-        found = []
+        live_tables = []
         for table in reversed(tables):
             snapshot = table.snapshot()
             mask = snapshot.live()
@@ -238,8 +238,8 @@ class Reading:
                     hidden = other.find([_whole(one) for one in keys.columns], below=rows) >= 0
                     mask[numbers[hidden]] = False
             newer.append((table, snapshot.rows.num_rows))
-            found.append(Live(table, snapshot, mask))
-        return found[::-1]
+            live_tables.append(Live(table, snapshot, mask))
+        return live_tables[::-1]
 
     def _filtered(self, live: Live, condition: str | None) -> pa.Table:
         rows = live.snapshot.rows

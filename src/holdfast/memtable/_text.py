@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.commits import translated
-from holdfast.memtable._filter import NUMBER, in_memory, numbered
+from holdfast.commits import translate_errors
+from holdfast.memtable._filter import NUMBER, numbered, open_in_memory
 
 _INDEX = "text"
 
@@ -57,20 +57,20 @@ class TextIndex:
             rows: all rows of the MemTable.
             query: words, or one of Lance's query objects.
         """
-        with self._lock, translated("search"):
+        with self._lock, translate_errors("search"):
             dataset = self._up_to_date(rows, every=not isinstance(query, str))
         if dataset is None:
             return np.zeros(0, np.int64), np.zeros(0, np.float32)
         asked: Any = (
             {"columns": [self._column], "query": query} if isinstance(query, str) else query
         )
-        with translated("search"):
-            found = dataset.to_table(
+        with translate_errors("search"):
+            answer = dataset.to_table(
                 columns=[NUMBER, "_score"],
                 full_text_query=asked,
                 limit=max(1, dataset.count_rows()),
             )
-        numbers, scores = found[NUMBER].to_numpy(), found["_score"].to_numpy()
+        numbers, scores = answer[NUMBER].to_numpy(), answer["_score"].to_numpy()
         there = numbers < rows.num_rows
         return numbers[there], scores[there]
 
@@ -79,7 +79,7 @@ class TextIndex:
         if rows.num_rows > self._rows:
             new = rows.select([self._column]).slice(self._rows)
             if self._dataset is None:
-                self._dataset = in_memory(new, self._storage_version)
+                self._dataset = open_in_memory(new, self._storage_version)
             else:
                 self._dataset = lance.write_dataset(
                     numbered(new, self._rows), self._dataset, mode="append"

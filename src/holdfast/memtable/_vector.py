@@ -35,12 +35,12 @@ def distances(
             f"the query is a vector of {kind.list_size} numbers", shape=wanted.shape
         )
     valid = column.is_valid().to_numpy()
-    found = np.full(len(column), np.inf, np.float32)
+    measured = np.full(len(column), np.inf, np.float32)
     if valid.any():
         whole = column.drop_null().combine_chunks()
         flat = whole.flatten().to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
-        found[valid] = _distances(flat.reshape(-1, kind.list_size), wanted, metric)
-    return found, valid & ~np.isnan(found)
+        measured[valid] = _distances(flat.reshape(-1, kind.list_size), wanted, metric)
+    return measured, valid & ~np.isnan(measured)
 
 
 def _distances(

@@ -52,9 +52,9 @@ class FullText:
             return self.of(base, names, count)
         # With one index nothing is found twice; with several, a row may be in some of them.
         asked = count if len(self.indexes) == 1 else None
-        found = self.of(base, names, asked, fast_search=True)
-        covered = ~np.isin(found[ADDRESS].to_numpy() >> _FRAGMENT, list(uncovered))
-        parts = [found.filter(pa.array(covered)).select([*names, SCORE])]
+        matches = self.of(base, names, asked, fast_search=True)
+        covered = ~np.isin(matches[ADDRESS].to_numpy() >> _FRAGMENT, list(uncovered))
+        parts = [matches.filter(pa.array(covered)).select([*names, SCORE])]
         chunks = self._chunks(base, uncovered, names)
         parts += [self._of_rows(rows, names, count) for rows in chunks]
         rows = pa.concat_tables(parts)
@@ -109,13 +109,13 @@ class FullText:
         texts = rows.select(self._columns(rows.schema))
         numbers = pa.array(np.arange(rows.num_rows))
         copy = self._indexed(texts.append_column(_NUMBER, numbers))
-        found = copy.scanner(
+        matches = copy.scanner(
             columns=[_NUMBER, SCORE],
             full_text_query=self.query,
             limit=count if count is not None else rows.num_rows,
         ).to_table()
-        taken = rows.select(list(names)).take(found[_NUMBER])
-        return taken.append_column(SCORE, found[SCORE])
+        taken = rows.select(list(names)).take(matches[_NUMBER])
+        return taken.append_column(SCORE, matches[SCORE])
 
     def _columns(self, schema: pa.Schema) -> list[str]:
         """Return the columns that the indexes are on, or are inside of."""
@@ -126,8 +126,8 @@ class FullText:
 
 def text_indexes(dataset: Dataset) -> list[KeptIndex]:
     """Return the full-text indexes of a dataset, each on one column."""
-    found = [kept_index(one) for one in dataset.describe_indices() if len(one.field_names) == 1]
-    return [index for index in found if index is not None and index.kind == INVERTED]
+    indexes = [kept_index(one) for one in dataset.describe_indices() if len(one.field_names) == 1]
+    return [index for index in indexes if index is not None and index.kind == INVERTED]
 
 
 def _uncovered(base: Dataset, indexes: Sequence[KeptIndex]) -> set[int]:

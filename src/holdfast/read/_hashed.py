@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.formats import variable
+from holdfast.formats import ragged_bytes
 
 Hashes = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.int64] | npt.NDArray[np.int32]
@@ -30,7 +30,7 @@ class KeyBytes:
     """The bytes of keys, eight at a time; nulls count as empty."""
 
     def __init__(self, keys: pa.Array) -> None:
-        rows = variable(keys)
+        rows = ragged_bytes(keys)
         self.lengths = rows.lengths.astype(np.int64, copy=False)
         self.longest = int(self.lengths.max(initial=0))
         # One length for all is common, and spares arithmetic for each row.
@@ -56,14 +56,14 @@ class KeyBytes:
 
     def hashes(self) -> Hashes:
         """Return a hash of each key."""
-        found = (self.lengths.astype(np.uint64) * _MIX) ^ _SEED
+        mixed = (self.lengths.astype(np.uint64) * _MIX) ^ _SEED
         for begin in range(0, self.longest, _WORD):
             if self._even:
-                found = _mixed(found, self.word(begin, slice(None)))
+                mixed = _mixed(mixed, self.word(begin, slice(None)))
             else:  # long keys may be few
                 some = np.flatnonzero(self.lengths > begin)
-                found[some] = _mixed(found[some], self.word(begin, some))
-        return found
+                mixed[some] = _mixed(mixed[some], self.word(begin, some))
+        return mixed
 
     def same(self, rows: Rows, other: KeyBytes, others: Rows) -> Mask:
         """Tell pair by pair whether keys are equal."""
@@ -133,18 +133,18 @@ class HashedKeys:
         place = (hashes >> self._shift).astype(np.int64)
         owner = self._owner[place]
         rows = np.flatnonzero(owner != _FREE)
-        found = np.zeros(len(values), np.bool_)
+        held = np.zeros(len(values), np.bool_)
         while len(rows):
             same = self._hashes[owner[rows]] == hashes[rows]
             some = rows[same]
-            found[some] = given.same(some, self._bytes, owner[some])
+            held[some] = given.same(some, self._bytes, owner[some])
             rows = rows[~same]
             place[rows] = (place[rows] + 1) & self._around
             owner[rows] = self._owner[place[rows]]
             rows = rows[owner[rows] != _FREE]
         if values.null_count:
-            found &= values.is_valid().to_numpy(zero_copy_only=False)
-        return found
+            held &= values.is_valid().to_numpy(zero_copy_only=False)
+        return held
 
 
 def _grid(flat: npt.NDArray[np.uint8], rows: int, length: int) -> Hashes:
@@ -155,6 +155,6 @@ def _grid(flat: npt.NDArray[np.uint8], rows: int, length: int) -> Hashes:
     return padded.view("<u8")
 
 
-def _mixed(found: Hashes, word: Hashes) -> Hashes:
-    mixed = (found ^ word) * _MIX
+def _mixed(hashes: Hashes, word: Hashes) -> Hashes:
+    mixed = (hashes ^ word) * _MIX
     return mixed ^ (mixed >> np.uint64(33))

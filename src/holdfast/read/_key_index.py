@@ -72,8 +72,8 @@ class KeyIndex:
 
 def _last_at_most(values: pa.Array, wanted: Any) -> int:  # noqa: ANN401 - a key
     """Return the place of the last value that is not greater; -1 when all are."""
-    found = bisect.bisect_right(range(len(values)), wanted, key=lambda at: values[at].as_py())
-    return int(found) - 1
+    place = bisect.bisect_right(range(len(values)), wanted, key=lambda at: values[at].as_py())
+    return int(place) - 1
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

@@ -24,7 +24,7 @@ MAX_ROWS_PER_FILE = (1 << 31) - 1  # more would wrap around: Lance counts in 32 
 
 
 @contextmanager
-def reading(location: str) -> Iterator[None]:
+def translate_read_errors(location: str) -> Iterator[None]:
     """Raise what an error of Lance means; a file that is gone is a `NotFoundError`."""
     try:
         yield

@@ -126,18 +126,20 @@ class Level:
         self._live: Mask | None = None  # by place in the files; None: every row
 
     def keys(self) -> tuple[list[pa.Array], pa.Table]:
-        """Return the key columns of the rows, and what `settle` needs beside the verdict."""
+        """Return the key columns of the rows, and what `keep_newest` needs beside the verdict."""
         columns = [*self._keys, *([TOMBSTONE] if self._marked else [])]
-        found = self.dataset.scanner(
+        rows = self.dataset.scanner(
             columns=list(columns), with_row_address=True, batch_size=1 << 18
         ).to_table()
-        return [whole(found[name]) for name in self._keys], found.drop_columns(list(self._keys))
+        return [combine_column(rows[name]) for name in self._keys], rows.drop_columns(
+            list(self._keys)
+        )
 
-    def settle(self, newest: Mask, beside: pa.Table) -> None:
+    def keep_newest(self, newest: Mask, beside: pa.Table) -> None:
         """Take note which rows are the newest of their keys; tombstones never come out."""
         alive = newest
         if self._marked:
-            dead = pc.fill_null(whole(beside[TOMBSTONE]), False)
+            dead = pc.fill_null(combine_column(beside[TOMBSTONE]), False)
             alive = newest & ~dead.to_numpy(zero_copy_only=False)
         live = np.zeros(self._places(), np.bool_)
         live[self._place_of(beside[ADDRESS])] = alive
@@ -166,8 +168,8 @@ class Level:
         """Tell of rows, by their addresses, whether they come out."""
         if self._live is None:
             return np.ones(len(addresses), np.bool_)
-        found: Mask = self._live[self._place_of(addresses)]
-        return found
+        living: Mask = self._live[self._place_of(addresses)]
+        return living
 
     def find(self, columns: Sequence[pa.Array]) -> list[int | None]:
         """Return the place of the newest row of each key; None where the level has none."""
@@ -194,11 +196,11 @@ class Level:
     def _addresses(self, places: Sequence[int]) -> list[int]:
         if list(self._starts) == [0]:
             return list(places)
-        found = []
+        addresses = []
         for place in places:
             fragment = max(f for f, start in self._starts.items() if start <= place)
-            found.append((fragment << 32) | (place - self._starts[fragment]))
-        return found
+            addresses.append((fragment << 32) | (place - self._starts[fragment]))
+        return addresses
 
     def _places(self) -> int:
         return sum(fragment.physical_rows for fragment in self.dataset.get_fragments())
@@ -210,10 +212,10 @@ class Level:
             return plain
         starts = np.zeros(max(self._starts, default=0) + 1, np.int64)
         starts[list(self._starts)] = list(self._starts.values())
-        found: npt.NDArray[np.int64] = starts[(numbers >> _FRAGMENT).astype(np.int64)] + (
+        places: npt.NDArray[np.int64] = starts[(numbers >> _FRAGMENT).astype(np.int64)] + (
             numbers & _OFFSET
         ).astype(np.int64)
-        return found
+        return places
 
 
 def log_level(shard_id: str, entries: Sequence[Entry], columns: Columns) -> Level | None:
@@ -250,18 +252,18 @@ def sstable_level(
     return Level(name, dataset, columns.keys, files)
 
 
-def whole(column: pa.ChunkedArray) -> pa.Array:
+def combine_column(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as one array."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _starts(dataset: Dataset) -> dict[int, int]:
     """Return at which place of all rows each fragment begins."""
-    found, start = {}, 0
+    starts, start = {}, 0
     for fragment in dataset.get_fragments():
-        found[int(fragment.fragment_id)] = start
+        starts[int(fragment.fragment_id)] = start
         start += int(fragment.physical_rows)
-    return found
+    return starts
 
 
-__all__ = ["Columns", "Level", "SstableFiles", "log_level", "sstable_level", "whole"]
+__all__ = ["Columns", "Level", "SstableFiles", "combine_column", "log_level", "sstable_level"]

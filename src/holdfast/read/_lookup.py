@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from holdfast.commits import refuse_fractions
 from holdfast.errors import InvalidInputError
-from holdfast.formats import TOMBSTONE, check_values, key_values, literals, quoted
-from holdfast.read._lance import Dataset, reading
-from holdfast.read._levels import Columns, Level, whole
+from holdfast.formats import TOMBSTONE, check_values, key_values, quote_name, write_literals
+from holdfast.read._lance import Dataset, translate_read_errors
+from holdfast.read._levels import Columns, Level, combine_column
 from holdfast.read._view import View
 
 Keys: TypeAlias = "Sequence[object] | pa.Array | pa.ChunkedArray | pa.Table | pa.RecordBatch"
@@ -37,19 +37,19 @@ def lookup(view: View, keys: Keys, columns: Sequence[str] | None) -> pa.Table:
     schema = view.schema(columns)
     wanted = as_keys(keys, view.columns)
     names = [*schema.names, *(key for key in view.columns.keys if key not in schema.names)]
-    found: list[pa.Table] = []
+    tables: list[pa.Table] = []
     left = wanted
-    with reading(view.location):
+    with translate_read_errors(view.location):
         for level in view.levels:
             if not left.num_rows:
                 break
             rows, left = _from_level(level, left, names)
-            found.append(rows)
-        found.extend(
+            tables.append(rows)
+        tables.extend(
             _from_base(view.base, left.slice(start, _AT_ONCE), names)
             for start in range(0, left.num_rows, _AT_ONCE)
         )
-    parts = [_plain(part, names) for part in found if part.num_rows]
+    parts = [_plain(part, names) for part in tables if part.num_rows]
     if not parts:
         return pa.Table.from_batches([], schema)
     rows = _in_order(pa.concat_tables(parts), wanted, view.columns.keys)
@@ -78,7 +78,7 @@ def as_keys(keys: Keys, columns: Columns) -> pa.Table:
         raise InvalidInputError("a key is never null", key_columns=", ".join(columns.keys))
     for batch in table.to_batches():
         check_values(batch)
-    codes = key_values([whole(column) for column in table.columns]).dictionary_encode()
+    codes = key_values([combine_column(column) for column in table.columns]).dictionary_encode()
     first: dict[int, int] = {}
     for at, code in enumerate(codes.indices.to_pylist()):
         first.setdefault(code, at)
@@ -117,7 +117,7 @@ def _nth(row: object, at: int, count: int) -> object:
 
 def _from_level(level: Level, left: pa.Table, names: Sequence[str]) -> tuple[pa.Table, pa.Table]:
     """Return the rows that a level has, and the keys that it knows nothing of."""
-    places = level.find([whole(column) for column in left.columns])
+    places = level.find([combine_column(column) for column in left.columns])
     known = [at for at, place in enumerate(places) if place is not None]
     unknown = [at for at, place in enumerate(places) if place is None]
     if not known:
@@ -134,28 +134,28 @@ def _from_base(base: Dataset, keys: pa.Table, names: Sequence[str]) -> pa.Table:
     condition = _condition(keys)
     if condition is None:
         return _scan_base(base, keys, names)
-    found: pa.Table = base.to_table(columns=list(names), filter=condition)
+    rows: pa.Table = base.to_table(columns=list(names), filter=condition)
     if len(keys.column_names) == 1:
-        return found
-    there = key_values([whole(found[name]) for name in keys.column_names])
-    asked = key_values([whole(column) for column in keys.columns])
-    return found.filter(pc.is_in(there, asked))
+        return rows
+    there = key_values([combine_column(rows[name]) for name in keys.column_names])
+    asked = key_values([combine_column(column) for column in keys.columns])
+    return rows.filter(pc.is_in(there, asked))
 
 
 def _condition(keys: pa.Table) -> str | None:
     """Return what base rows with these keys have in common; None if SQL cannot say it."""
     parts = []
     for name in keys.column_names:
-        values = literals(pc.unique(keys[name]))
+        values = write_literals(pc.unique(keys[name]))
         if values is None:
             return None
-        parts.append(f"{quoted(name)} IN ({values})")
+        parts.append(f"{quote_name(name)} IN ({values})")
     return " AND ".join(parts)
 
 
 def _scan_base(base: Dataset, keys: pa.Table, names: Sequence[str]) -> pa.Table:
     """Return base rows by keys that SQL cannot spell: each row is compared."""
-    asked = key_values([whole(column) for column in keys.columns])
+    asked = key_values([combine_column(column) for column in keys.columns])
     kept = []
     for batch in base.scanner(columns=list(names)).to_reader():
         there = key_values([batch.column(name) for name in keys.column_names])
@@ -170,7 +170,7 @@ def _plain(rows: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def _in_order(rows: pa.Table, wanted: pa.Table, keys: Sequence[str]) -> pa.Table:
-    there = key_values([whole(rows[name]) for name in keys])
-    asked = key_values([whole(wanted[name]) for name in keys])
+    there = key_values([combine_column(rows[name]) for name in keys])
+    asked = key_values([combine_column(wanted[name]) for name in keys])
     place = pc.index_in(there, asked)
     return rows.append_column(_PLACE, place).sort_by(_PLACE).drop_columns([_PLACE])

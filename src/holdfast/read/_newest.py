@@ -75,8 +75,8 @@ def find_newest(levels: Sequence[Sequence[pa.Array]]) -> tuple[list[Mask], KeySe
 
 def _numbers(values: pa.Array) -> Numbers:
     wide = pa.uint64() if pa.types.is_unsigned_integer(values.type) else pa.int64()
-    found: Numbers = values.cast(wide).to_numpy(zero_copy_only=False)
-    return found
+    numbers: Numbers = values.cast(wide).to_numpy(zero_copy_only=False)
+    return numbers
 
 
 def _newest_numbers(levels: Sequence[Numbers]) -> tuple[list[Mask], KeySet]:
@@ -122,8 +122,8 @@ def _newest_others(levels: Sequence[pa.Array]) -> tuple[list[Mask], KeySet]:
     sizes = [len(one) for one in levels[::-1]]
     if not joined.null_count and any(fits(joined.type) for fits in _TEXTS):
         with contextlib.suppress(ValueError):
-            found = HashedKeys(joined)
-            return _split(found.last, sizes)[::-1], _Bytes(found)
+            hashed = HashedKeys(joined)
+            return _split(hashed.last, sizes)[::-1], _Bytes(hashed)
     encoded = joined.dictionary_encode(null_encoding="encode")
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     last = np.zeros(len(encoded.dictionary), np.int64)
@@ -156,11 +156,11 @@ class _Masking(ABC):
         self, batches: Iterable[pa.RecordBatch], keys: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            found = self.holds([batch.column(name) for name in keys])
-            if not found.any():
+            held = self.holds([batch.column(name) for name in keys])
+            if not held.any():
                 yield batch
-            elif not found.all():
-                yield batch.filter(pa.array(~found))
+            elif not held.all():
+                yield batch.filter(pa.array(~held))
 
     @abstractmethod
     def holds(self, columns: Sequence[pa.Array]) -> Mask:
@@ -187,9 +187,9 @@ class _IntegerSet(_Masking):
         column = columns[0]
         if not column.null_count:
             return self._holds(_numbers(column))
-        found = self._holds(_numbers(pc.fill_null(column, 0)))
+        held = self._holds(_numbers(pc.fill_null(column, 0)))
         valid: Mask = column.is_valid().to_numpy(zero_copy_only=False)
-        return found & valid
+        return held & valid
 
     @abstractmethod
     def _holds(self, keys: Numbers) -> Mask:
@@ -209,12 +209,12 @@ class _Dense(_IntegerSet):
     def _holds(self, keys: Numbers) -> Mask:
         at = keys.astype(np.uint64) - np.uint64(self._low % 2**64)
         inside = at < np.uint64(len(self._there))
-        found = np.zeros(len(keys), np.bool_)
+        held = np.zeros(len(keys), np.bool_)
         if inside.all():
-            found = self._there[at.astype(np.int64)]
+            held = self._there[at.astype(np.int64)]
         else:
-            found[inside] = self._there[at[inside].astype(np.int64)]
-        return found
+            held[inside] = self._there[at[inside].astype(np.int64)]
+        return held
 
 
 class _Sorted(_IntegerSet):
@@ -229,8 +229,8 @@ class _Sorted(_IntegerSet):
     def _holds(self, keys: Numbers) -> Mask:
         at = np.searchsorted(self._keys, keys)
         at[at == len(self._keys)] = 0
-        found: Mask = self._keys[at] == keys
-        return found
+        held: Mask = self._keys[at] == keys
+        return held
 
 
 class _Others:
@@ -270,8 +270,8 @@ class _Others:
                 yield batch
 
     def holds(self, columns: Sequence[pa.Array]) -> Mask:
-        found: Mask = pc.is_in(key_values(columns), self._keys).to_numpy(zero_copy_only=False)
-        return found
+        held: Mask = pc.is_in(key_values(columns), self._keys).to_numpy(zero_copy_only=False)
+        return held
 
 
 def _keyed(batch: pa.RecordBatch, keys: Sequence[str]) -> pa.RecordBatch:

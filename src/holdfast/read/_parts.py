@@ -22,10 +22,10 @@ from holdfast.formats import (
     decode_entry,
     entry_name,
 )
-from holdfast.read._lance import open_dataset, reading
-from holdfast.read._reader import expired
+from holdfast.read._lance import open_dataset, translate_read_errors
+from holdfast.read._reader import expired_error
 from holdfast.read._snapshot import BaseVersion, ShardSnapshot, Snapshot
-from holdfast.read._sstables import Sstables
+from holdfast.read._sstables import SstableReader
 from holdfast.read._view import View
 from holdfast.storage import ObjectStore
 
@@ -43,7 +43,7 @@ class SnapshotPart:
     fragments: tuple[int, ...] | None
 
 
-def needed(record: SnapshotRecord) -> SnapshotRecord:
+def drop_empty_shards(record: SnapshotRecord) -> SnapshotRecord:
     """Return the record without the shards that have no rows above the base table."""
     shards = (
         shard
@@ -81,11 +81,11 @@ def read_part(
         if part.fragments is None:
             yield from view.batches(columns, filter, fragments=())
         else:
-            with reading(address):
+            with translate_read_errors(address):
                 fragments = [view.base.get_fragment(number) for number in part.fragments]
             yield from view.batches(columns, filter, fragments=fragments, levels=False)
     except NotFoundError as error:
-        raise expired() from error
+        raise expired_error() from error
 
 
 def open_view(
@@ -97,13 +97,13 @@ def open_view(
         NotFoundError: a file of the snapshot is gone.
         UnavailableError: the store gave no answer.
     """
-    with reading(address):
+    with translate_read_errors(address):
         base = open_dataset(address, options or None, record.base_version)
     shards = tuple(_shard(shard, store) for shard in record.shards)
     snapshot = Snapshot(
         base=BaseVersion(version=record.base_version, compacted={}, dataset=base), shards=shards
     )
-    return View(snapshot, Sstables(store, address, options).open, address)
+    return View(snapshot, SstableReader(store, address, options).open, address)
 
 
 def _shard(record: ShardRecord, store: ObjectStore) -> ShardSnapshot:

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 
 from holdfast.errors import InvalidInputError
 from holdfast.read._full_text import SCORE, FullText, text_indexes
-from holdfast.read._lance import Dataset, reading
-from holdfast.read._levels import ADDRESS, Level, whole
+from holdfast.read._lance import Dataset, translate_read_errors
+from holdfast.read._levels import ADDRESS, Level, combine_column
 from holdfast.read._newest import Mask
 from holdfast.read._view import View
 from holdfast.shard import KeptIndex, kept_index
@@ -65,7 +65,7 @@ def nearest(
     schema = view.schema(columns)
     if column not in view.columns.schema.names:
         raise InvalidInputError("there is no such column", column=column)
-    with reading(view.location):
+    with translate_read_errors(view.location):
         index = _index_on(view.base, column, "VECTOR")
     metric = metric or str(index.settings["metric"] if index else "l2")
     wanted = {"column": column, "q": query, "metric": metric}
@@ -114,13 +114,13 @@ def search_levels(
     if limit is not None:
         _check_count(limit, "limit")
     schema = view.schema(columns)
-    with reading(view.location):
+    with translate_read_errors(view.location):
         asked = full_text(view.base, column, query, filter=filter, plain=plain)
 
     def ask(dataset: Dataset, names: Sequence[str], count: int | None, *, base: bool) -> pa.Table:
         return (asked.of_base if base else asked.of)(dataset, names, count)
 
-    with reading(view.location):
+    with translate_read_errors(view.location):
         levels = [_searchable(level, asked) for level in view.overlay.levels if level.live_rows]
     return _best(view, schema, limit, ask, levels, by=SCORE, order="descending")
 
@@ -164,12 +164,12 @@ def _best(
     keys = [key for key in view.columns.keys if key not in names]
     above = view.overlay.keys
 
-    def not_above(found: pa.Table) -> Mask:
+    def not_above(rows: pa.Table) -> Mask:
         if above is None:
-            return _all(found)
-        return ~above.holds([whole(found[key]) for key in view.columns.keys])
+            return _all(rows)
+        return ~above.holds([combine_column(rows[key]) for key in view.columns.keys])
 
-    with reading(view.location):
+    with translate_read_errors(view.location):
         parts = [_enough(level, names, count, ask, keep, base=False) for level, keep in levels]
         parts.append(_enough(view.base, [*names, *keys], count, ask, not_above, base=True))
     made = pa.schema([*schema, pa.field(by, pa.float32())])
@@ -190,15 +190,15 @@ def _enough(
     """Ask for more until `count` rows are left, or the level has no more."""
     asked = count
     while True:
-        found = ask(dataset, names, asked, base=base)
-        kept = found.filter(pa.array(keep(found)))
-        if count is None or asked is None or kept.num_rows >= count or found.num_rows < asked:
+        matches = ask(dataset, names, asked, base=base)
+        kept = matches.filter(pa.array(keep(matches)))
+        if count is None or asked is None or kept.num_rows >= count or matches.num_rows < asked:
             return kept
         asked *= _MORE
 
 
 def _alive(level: Level) -> _Keep:
-    return lambda found: level.alive(found[ADDRESS])
+    return lambda rows: level.alive(rows[ADDRESS])
 
 
 def _with_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -221,8 +221,8 @@ def _searchable(level: Level, asked: FullText) -> tuple[Dataset, _Keep]:
     return asked.copy_of(level), _all
 
 
-def _all(found: pa.Table) -> Mask:
-    return np.ones(found.num_rows, np.bool_)
+def _all(rows: pa.Table) -> Mask:
+    return np.ones(rows.num_rows, np.bool_)
 
 
 def _check_count(count: int, what: str) -> None:

@@ -28,7 +28,7 @@ from holdfast.read._snapshot import (
     with_snapshot,
 )
 from holdfast.read._source import Shards
-from holdfast.read._sstables import Sstables
+from holdfast.read._sstables import SstableReader
 from holdfast.read._view import View
 from holdfast.storage import Handle
 
@@ -47,7 +47,7 @@ class Reader:
     def __init__(self, versions: Versions) -> None:
         self._versions = versions
         self._core = core = versions.core
-        self._sstables = Sstables(core.store, core.location, core.resolved)
+        self._sstables = SstableReader(core.store, core.location, core.resolved)
 
     def scan(
         self,
@@ -129,7 +129,7 @@ class Reader:
     def of_view(self, freshness: str, act: Callable[[View], T]) -> T:
         """Return what `act` makes of a snapshot, taken anew when its files are gone."""
         wanted = check_freshness(freshness)
-        return with_snapshot(lambda: self.take(wanted), lambda found: act(self.view(found)))
+        return with_snapshot(lambda: self.take(wanted), lambda snapshot: act(self.view(snapshot)))
 
     def take(self, freshness: Freshness = "latest") -> Snapshot:
         """Take a snapshot."""
@@ -306,7 +306,7 @@ class TableSnapshot(Handle):
         try:
             return act(self._view)
         except NotFoundError as error:
-            raise expired() from error
+            raise expired_error() from error
 
 
 def check_limit(limit: int | None) -> None:
@@ -319,7 +319,7 @@ def check_limit(limit: int | None) -> None:
         raise InvalidInputError("a limit is a number of rows", limit=repr(limit)[:80])
 
 
-def expired() -> SnapshotExpiredError:
+def expired_error() -> SnapshotExpiredError:
     """Return the error of a snapshot whose files are gone."""
     return SnapshotExpiredError(
         "files of this snapshot were collected: take a new one, or a pinned one to keep them"
@@ -332,7 +332,7 @@ def _stream(
     wanted: str | None,
     limit: int | None,
 ) -> pa.RecordBatchReader:
-    """Begin a stream; its first batch is read at once, so that it may begin elsewhere instead."""
+    """Begin a stream and read its first batch, so that it may begin elsewhere instead."""
     schema = view.schema(columns)
     batches = view.batches(columns, wanted, limit)
     first = next(batches, None)
@@ -344,7 +344,7 @@ def _stream(
         try:
             yield from batches
         except NotFoundError as error:
-            raise expired() from error
+            raise expired_error() from error
 
     return pa.RecordBatchReader.from_batches(schema, rest())
 

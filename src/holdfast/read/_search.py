@@ -9,7 +9,7 @@ import lance
 import pyarrow as pa
 from lance.query import FullTextQuery
 
-from holdfast.commits import translated
+from holdfast.commits import translate_errors
 from holdfast.errors import InvalidInputError
 from holdfast.read._query import is_plain, parse_query
 from holdfast.read._ranked import full_text, search_levels
@@ -48,7 +48,7 @@ def search_base(
     if not isinstance(parsed, FullTextQuery):
         raise InvalidInputError("a query is a text or an object of lance.query")
     names = [name for name in wanted if name != SCORE]
-    with translated(location):
+    with translate_errors(location):
         asked = full_text(table, column, parsed, filter=filter, plain=is_plain(query))
         return asked.of_base(table, names, limit).select([*names, SCORE])
 

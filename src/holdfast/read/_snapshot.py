@@ -110,7 +110,7 @@ class Snapshot:
         )
 
 
-class Source(Protocol):
+class SnapshotSource(Protocol):
     """Where a snapshot is taken from."""
 
     def shard_ids(self) -> Sequence[str]:
@@ -144,7 +144,7 @@ def check_freshness(freshness: str) -> Freshness:
     )
 
 
-def take_snapshot(source: Source, freshness: Freshness = "latest") -> Snapshot:
+def take_snapshot(source: SnapshotSource, freshness: Freshness = "latest") -> Snapshot:
     """Return a view that holds every row acknowledged before the call, per shard.
 
     Raises:
@@ -192,7 +192,7 @@ def with_snapshot(take: Callable[[], Snapshot], act: Callable[[Snapshot], T]) ->
     raise SnapshotExpiredError("files were collected each time before they were read", tries=TRIES)
 
 
-def _take(source: Source, freshness: Freshness) -> Snapshot | None:
+def _take(source: SnapshotSource, freshness: Freshness) -> Snapshot | None:
     """Try once; None when a shard moved meanwhile."""
     if freshness == "base":
         return Snapshot(base=source.base())

@@ -20,8 +20,8 @@ from holdfast.formats import (
     sstable_path,
 )
 from holdfast.read._key_index import KeyIndex, Page
-from holdfast.read._lance import Dataset, open_dataset, reading
-from holdfast.read._levels import whole
+from holdfast.read._lance import Dataset, open_dataset, translate_read_errors
+from holdfast.read._levels import combine_column
 from holdfast.read._newest import Mask
 from holdfast.storage import ObjectStore
 
@@ -29,7 +29,7 @@ _BLOOM_ROWS = 16_384
 """With more keys than this, a bloom filter of its fixed size lets too much pass."""
 
 
-class Sstables:
+class SstableReader:
     """Opens the SSTables of one table.
 
     Args:
@@ -51,7 +51,7 @@ class Sstables:
             UnavailableError: the store gave no answer.
         """
         path = sstable_path(shard_id, sstable.path)
-        with reading(self._address):
+        with translate_read_errors(self._address):
             dataset = open_dataset(f"{self._address}/{path}", self._options)
         files = OpenSstable(self._store, self._address, path, self._options, sstable.physical_rows)
         return dataset, files
@@ -93,17 +93,17 @@ class OpenSstable:
             NotFoundError: it is gone.
             UnavailableError: the store gave no answer.
         """
-        with reading(self._address):
+        with translate_read_errors(self._address):
             pages = self._file(KEY_INDEX_LOOKUP).read_all().to_table()
             data = self._file(KEY_INDEX_DATA)
 
         def read_page(number: int) -> Page:
-            with reading(self._address):
+            with translate_read_errors(self._address):
                 rows = min(PAGE_ROWS, data.num_rows() - number * PAGE_ROWS)
                 page = data.read_range(number * PAGE_ROWS, rows).to_table()
-            return whole(page["values"]), whole(page["ids"])
+            return combine_column(page["values"]), combine_column(page["ids"])
 
-        return KeyIndex(whole(pages["min"]), read_page)
+        return KeyIndex(combine_column(pages["min"]), read_page)
 
     def _file(self, name: str) -> LanceFileReader:
         return LanceFileReader(

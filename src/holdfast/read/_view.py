@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from holdfast.errors import InvalidInputError
 from holdfast.formats import SsTable, check_names
-from holdfast.read._lance import Dataset, batch_rows, reading
+from holdfast.read._lance import Dataset, batch_rows, translate_read_errors
 from holdfast.read._levels import Columns, Level, SstableFiles, log_level, sstable_level
 from holdfast.read._newest import KeySet, find_newest
 from holdfast.read._snapshot import ShardSnapshot, Snapshot
@@ -54,22 +54,22 @@ class View:
         Logs come before SSTables, and SSTables by their generation. A key lives in one shard,
         so the order between shards means nothing.
         """
-        with reading(self.location):
+        with translate_read_errors(self.location):
             logs = [self._log(shard) for shard in self.snapshot.shards]
             opened = _at_once(self._sstable, self._sstables())
         return [level for level in (*logs, *opened) if level is not None]
 
     @functools.cached_property
     def overlay(self) -> Overlay:
-        """Return the levels with the newest row of each key settled, and the set of keys."""
+        """Return the levels with the newest row of each key marked, and the set of keys."""
         levels = self.levels
         if not self.columns.keys or not levels:
             return Overlay(levels, None)
-        with reading(self.location):
+        with translate_read_errors(self.location):
             read = _at_once(Level.keys, levels)
         masks, keys = find_newest([columns for columns, _ in read])
         for level, mask, (_, beside) in zip(levels, masks, read, strict=True):
-            level.settle(mask, beside)
+            level.keep_newest(mask, beside)
         return Overlay(levels, keys)
 
     def schema(self, columns: Sequence[str] | None) -> pa.Schema:
@@ -80,7 +80,7 @@ class View:
         """
         names = self.names(columns)
         check_names(names)
-        with reading(self.location):
+        with translate_read_errors(self.location):
             schema: pa.Schema = self.base.scanner(columns=names).projected_schema
         return schema
 
@@ -134,7 +134,7 @@ class View:
             As for `batches`.
         """
         overlay = self.overlay
-        with reading(self.location):
+        with translate_read_errors(self.location):
             if filter is None:
                 above = sum(level.live_rows for level in overlay.levels)
             else:
@@ -158,7 +158,7 @@ class View:
     ) -> Iterator[pa.RecordBatch]:
         overlay = self.overlay
         size = batch_rows(schema)
-        with reading(self.location):
+        with translate_read_errors(self.location):
             if levels:
                 for level in overlay.levels:
                     for batch in level.batches(schema.names, filter=wanted, batch_size=size):
@@ -194,12 +194,12 @@ class View:
         return log_level(shard.manifest.shard_id, shard.entries, self.columns)
 
     def _sstables(self) -> list[tuple[str, SsTable]]:
-        found = [
+        sstables = [
             (shard.manifest.shard_id, one)
             for shard in self.snapshot.shards
             for one in shard.sstables
         ]
-        return sorted(found, key=lambda pair: pair[1].generation, reverse=True)
+        return sorted(sstables, key=lambda pair: pair[1].generation, reverse=True)
 
     def _sstable(self, named: tuple[str, SsTable]) -> Level:
         shard_id, sstable = named
@@ -228,8 +228,8 @@ def _limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[p
 
 
 def _at_once(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Call a function for each item, several at once: most of it is waiting for a store."""
-    if len(items) < 2:  # noqa: PLR2004 - nothing to do at once
+    """Call a function for each item, several concurrently: most of it is waiting for a store."""
+    if len(items) < 2:  # noqa: PLR2004 - nothing to do concurrently
         return [function(item) for item in items]
     with ThreadPoolExecutor(min(_OPENERS, len(items)), "holdfast-read") as pool:
         return list(pool.map(function, items))

@@ -36,7 +36,7 @@ from holdfast.server._answers import (
 )
 from holdfast.server._catalog import ProtocolError
 from holdfast.server._lanes import Lane
-from holdfast.server._routes import Operation
+from holdfast.server._routes import RestOperation
 from holdfast.server._sending import Abort, send_answer
 from holdfast.server._service import Service
 from holdfast.server._tables import CURRENT
@@ -211,7 +211,7 @@ class App:
     async def _run(
         self,
         request: Request,
-        operation: Operation,
+        operation: RestOperation,
         raw_id: bytes,
         known: Call,
         seen: _Seen,
@@ -261,7 +261,7 @@ class App:
             raise
         places.callback(lane.leave)
 
-    def _work(self, operation: Operation, call: Call) -> Answer:
+    def _work(self, operation: RestOperation, call: Call) -> Answer:
         """Run a handler; once more if the table was made anew since its handle was opened."""
         CURRENT.set(".".join(call.id))
         try:

@@ -1,4 +1,4 @@
-"""Rows in a request's body, which a stranger made, and rows in an answer.
+"""Rows in a request's body, which anybody may have made, and rows in an answer.
 
 A body is read as Arrow's IPC stream or file, or as JSON rows. Nothing in it can take more
 memory than the body has bytes: compressed buffers are refused, and so are more rows than the

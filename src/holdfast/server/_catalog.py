@@ -14,7 +14,7 @@ import lance_namespace as models
 import pyarrow as pa
 
 from holdfast import adopt_table, release_table
-from holdfast.commits import Namespace, translated
+from holdfast.commits import Namespace, translate_errors
 from holdfast.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -23,7 +23,7 @@ from holdfast.errors import (
 )
 from holdfast.server._answers import Answer, Call, json_answer
 from holdfast.server._settings import ServerSettings
-from holdfast.server._tables import Tables
+from holdfast.server._tables import OpenTables
 
 CONFIRM_HEADER = "x-lance-ctx-confirm"
 _SMALL_ROWS = 100_000
@@ -44,7 +44,7 @@ class Catalog(Protocol):
 
     settings: ServerSettings
     namespace: Namespace
-    tables: Tables
+    tables: OpenTables
     writers: Any  # Any: what holds a table's log writers, used for rows alone
 
 
@@ -188,8 +188,8 @@ def list_versions(here: Catalog, call: Call) -> Answer:
         descending=bool(descending),
         page_token=call.text(fields, "page_token"),
     )
-    found = here.namespace.list_table_versions(asked)
-    return _answer(found.model_dump(exclude_none=True))
+    versions = here.namespace.list_table_versions(asked)
+    return _answer(versions.model_dump(exclude_none=True))
 
 
 def describe_version(here: Catalog, call: Call) -> Answer:
@@ -215,11 +215,11 @@ def delete_versions(here: Catalog, call: Call) -> Answer:
 def list_tags(here: Catalog, call: Call) -> Answer:
     """Return the tags of a table."""
     table = here.tables.open(call.id)
-    with translated(table.uri):
-        found = dict(table.dataset().tags.list())
+    with translate_errors(table.uri):
+        named = dict(table.dataset().tags.list())
     tags = {
         name: {"version": int(tag["version"]), "manifestSize": int(tag["manifest_size"])}
-        for name, tag in found.items()
+        for name, tag in named.items()
     }
     return json_answer({"tags": tags})
 
@@ -237,7 +237,7 @@ def create_tag(here: Catalog, call: Call) -> Answer:
     dataset, tags, name = _tags(here, call)
     if name in tags:
         raise ProtocolError(9, f"there is a tag of this name already (tag={name[:80]})", "tag")
-    with translated(here.namespace.location(call.id)):
+    with translate_errors(here.namespace.location(call.id)):
         dataset.tags.create(name, _tagged(call))
     return json_answer({})
 
@@ -247,7 +247,7 @@ def update_tag(here: Catalog, call: Call) -> Answer:
     dataset, tags, name = _tags(here, call)
     if name not in tags:
         raise _no_tag(name)
-    with translated(here.namespace.location(call.id)):
+    with translate_errors(here.namespace.location(call.id)):
         dataset.tags.update(name, _tagged(call))
     return json_answer({})
 
@@ -257,7 +257,7 @@ def delete_tag(here: Catalog, call: Call) -> Answer:
     dataset, tags, name = _tags(here, call)
     if name not in tags:
         raise _no_tag(name)
-    with translated(here.namespace.location(call.id)):
+    with translate_errors(here.namespace.location(call.id)):
         dataset.tags.delete(name)
     return json_answer({})
 
@@ -266,7 +266,7 @@ def table_stats(here: Catalog, call: Call) -> Answer:
     """Return the sizes of a table and of its fragments."""
     table = here.tables.open(call.id)
     dataset = table.dataset()
-    with translated(table.uri):
+    with translate_errors(table.uri):
         return json_answer(stats_of(dataset))
 
 
@@ -274,8 +274,8 @@ def list_indexes(here: Catalog, call: Call) -> Answer:
     """Return the indexes of a table."""
     table = here.tables.open(call.id)
     dataset: Any = table.dataset()  # Any: pylance's stubs lack it
-    with translated(table.uri):
-        found = dataset.describe_indices()
+    with translate_errors(table.uri):
+        descriptions = dataset.describe_indices()
         indexes = [
             {
                 "index_name": one.name,
@@ -286,7 +286,7 @@ def list_indexes(here: Catalog, call: Call) -> Answer:
                 "num_indexed_rows": int(one.num_rows_indexed),
                 "num_segments": len(one.segments),
             }
-            for one in found
+            for one in descriptions
             if one.field_names
         ]
     return json_answer({"indexes": indexes})
@@ -380,7 +380,7 @@ def _tags(here: Catalog, call: Call) -> tuple[lance.LanceDataset, dict[str, Any]
     name = _required(call.text(fields, "tag"), "tag")
     table = here.tables.open(call.id)
     dataset = table.dataset()
-    with translated(table.uri):
+    with translate_errors(table.uri):
         return dataset, dict(dataset.tags.list()), name
 
 

@@ -1,6 +1,6 @@
 """Bounds of a server: threads per kind of request, requests that wait, bytes in memory.
 
-Nobody waits for room: a request that does not fit is refused at once, to be sent again later.
+Nobody waits for room: a request that does not fit is refused immediately, to be sent again later.
 So no request holds another up, whatever it is.
 """
 

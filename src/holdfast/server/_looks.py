@@ -15,11 +15,11 @@ from typing import Any, Generic, TypeVar
 
 from holdfast import Table, VersionInfo
 from holdfast._clock import Clock
-from holdfast.commits import Namespace, translated
+from holdfast.commits import Namespace, translate_errors
 from holdfast.errors import HoldfastError, NotFoundError, StaleHandleError
 from holdfast.server._metrics import Metrics
 from holdfast.server._settings import ServerSettings
-from holdfast.server._tables import CURRENT, Tables
+from holdfast.server._tables import CURRENT, OpenTables
 from holdfast.upkeep import Diagnosis, Status, VacuumResult, doctor
 
 log = logging.getLogger("holdfast.server")
@@ -96,7 +96,7 @@ class Looks:
         self,
         settings: ServerSettings,
         namespace: Namespace,
-        tables: Tables,
+        tables: OpenTables,
         metrics: Metrics,
         clock: Clock,
     ) -> None:
@@ -168,9 +168,9 @@ class Looks:
             self._ended.wait(self._pause)
 
     def _look_at_all(self) -> None:
-        found = find_tables(self._namespace)
+        table_ids = find_tables(self._namespace)
         self.unreachable = None
-        for table_id in found:
+        for table_id in table_ids:
             if self._ended.is_set():
                 return
             try:
@@ -180,7 +180,7 @@ class Looks:
             except Exception:  # one table must not end the looks at the others
                 log.exception("a look failed", extra={"table": ".".join(table_id)})
         with self._lock:
-            gone = self._summaries.keys() - set(found)
+            gone = self._summaries.keys() - set(table_ids)
             for table_id in gone:
                 del self._summaries[table_id]
                 self._checks.pop(table_id, None)
@@ -234,7 +234,7 @@ def summarize(table: Table) -> Summary:
     status = table.status()
     try:
         dataset: Any = table.dataset()  # Any: pylance's stubs lack much of it
-        with translated(table.uri):
+        with translate_errors(table.uri):
             sizes = tuple(
                 sum(int(file.file_size_bytes or 0) for file in part.metadata.files)
                 for part in dataset.get_fragments()
@@ -249,16 +249,16 @@ def summarize(table: Table) -> Summary:
 
 def find_tables(namespace: Namespace, start: Sequence[str] = ()) -> list[Id]:
     """Return the ids of the tables below a namespace, those in folders included."""
-    found: list[Id] = []
+    tables: list[Id] = []
     waiting: list[Id] = [tuple(start)]
-    while waiting and len(found) < MOST_TABLES:
+    while waiting and len(tables) < MOST_TABLES:
         here = waiting.pop(0)
         request = {"id": list(here)}
-        found += [(*here, name) for name in namespace.list_tables(request)["tables"]]
+        tables += [(*here, name) for name in namespace.list_tables(request)["tables"]]
         if len(here) < _DEEPEST:
             names = namespace.list_namespaces(request)["namespaces"]
             waiting += [(*here, name) for name in names]
-    return found[:MOST_TABLES]
+    return tables[:MOST_TABLES]
 
 
 def _gauges(summary: Summary, at: float) -> dict[str, float]:

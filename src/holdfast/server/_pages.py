@@ -30,8 +30,8 @@ from holdfast.server._metrics import Metrics
 from holdfast.server._sessions import end_cookies, make_cookie, read_cookie
 from holdfast.server._settings import ServerSettings
 from holdfast.server._snippets import snippets
-from holdfast.server._tables import Tables
-from holdfast.server._writers import Writers, is_key
+from holdfast.server._tables import OpenTables
+from holdfast.server._writers import ShardWriters, is_key
 
 _HTML = "text/html; charset=utf-8"
 _PER_PAGE = 50
@@ -41,14 +41,14 @@ _PREVIEW_ROWS = 10
 _STATIC = {"style.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml"}
 
 
-class Here(Protocol):
+class PageContext(Protocol):
     """What the pages are made from."""
 
     settings: ServerSettings
     namespace: Any
-    tables: Tables
+    tables: OpenTables
     looks: Looks
-    writers: Writers
+    writers: ShardWriters
     metrics: Metrics
     clock: Clock
     started: float
@@ -57,7 +57,7 @@ class Here(Protocol):
 class Pages:
     """The pages of one server."""
 
-    def __init__(self, here: Here) -> None:
+    def __init__(self, here: PageContext) -> None:
         self._here = here
         self._folder = files("holdfast.server")
         self._environment = Environment(
@@ -109,9 +109,9 @@ class Pages:
     # What is shown
 
     def _root(self, call: Call) -> Answer:
-        found = find_tables(self._here.namespace)
-        page, pages = _page_of(call, len(found), _PER_PAGE)
-        shown = found[(page - 1) * _PER_PAGE : page * _PER_PAGE]
+        table_ids = find_tables(self._here.namespace)
+        page, pages = _page_of(call, len(table_ids), _PER_PAGE)
+        shown = table_ids[(page - 1) * _PER_PAGE : page * _PER_PAGE]
         looks = []
         for table_id in shown:
             try:
@@ -122,12 +122,12 @@ class Pages:
         commits = self._here.metrics.commits
         return self._page(
             "root.html",
-            title="Tables",
+            title="OpenTables",
             tables=[
                 {"id": table_id, "name": ".".join(table_id), "path": _path(table_id), "look": look}
                 for table_id, look in looks
             ],
-            count=len(found),
+            count=len(table_ids),
             most=MOST_TABLES,
             rows=sum(one.status.rows for one in seen),
             bytes=sum(one.size for one in seen),

@@ -21,7 +21,7 @@ Handler = Callable[[Any, Call], Answer]  # Any: the service, as far as a handler
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class RestOperation:
     """What is done for a request, who may ask for it, and where it runs."""
 
     name: str
@@ -34,43 +34,43 @@ class Operation:
 _READ, _WRITE, _ADMIN = Role.READ, Role.WRITE, Role.ADMIN
 _BOTH = frozenset({"GET", "POST"})
 
-NAMESPACE_OPERATIONS: Mapping[str, Operation] = {
-    "create": Operation("create_namespace", catalog.create_namespace, _WRITE),
-    "describe": Operation("describe_namespace", catalog.describe_namespace, _READ),
-    "drop": Operation("drop_namespace", catalog.drop_namespace, _ADMIN),
-    "exists": Operation("namespace_exists", catalog.namespace_exists, _READ),
-    "list": Operation("list_namespaces", catalog.list_namespaces, _READ, methods=_BOTH),
-    "table/list": Operation("list_tables", catalog.list_tables, _READ, methods=_BOTH),
+NAMESPACE_OPERATIONS: Mapping[str, RestOperation] = {
+    "create": RestOperation("create_namespace", catalog.create_namespace, _WRITE),
+    "describe": RestOperation("describe_namespace", catalog.describe_namespace, _READ),
+    "drop": RestOperation("drop_namespace", catalog.drop_namespace, _ADMIN),
+    "exists": RestOperation("namespace_exists", catalog.namespace_exists, _READ),
+    "list": RestOperation("list_namespaces", catalog.list_namespaces, _READ, methods=_BOTH),
+    "table/list": RestOperation("list_tables", catalog.list_tables, _READ, methods=_BOTH),
 }
-TABLE_OPERATIONS: Mapping[str, Operation] = {
-    "count_rows": Operation("count_rows", rows.count_rows, _READ, "queries"),
-    "create": Operation("create", rows.create, _WRITE, "rows"),
-    "declare": Operation("declare", catalog.declare_table, _WRITE),
-    "delete": Operation("delete", rows.delete, _WRITE, "rows"),
-    "deregister": Operation("deregister", catalog.deregister_table, _ADMIN),
-    "describe": Operation("describe", catalog.describe_table, _READ),
-    "drop": Operation("drop", catalog.drop_table, _ADMIN),
-    "exists": Operation("exists", catalog.table_exists, _READ),
-    "index/list": Operation("list_indexes", catalog.list_indexes, _READ),
-    "insert": Operation("insert", rows.insert, _WRITE, "rows"),
-    "query": Operation("query", rows.query, _READ, "queries"),
-    "register": Operation("register", catalog.register_table, _ADMIN),
-    "stats": Operation("stats", catalog.table_stats, _READ),
-    "tags/create": Operation("create_tag", catalog.create_tag, _WRITE),
-    "tags/delete": Operation("delete_tag", catalog.delete_tag, _WRITE),
-    "tags/list": Operation("list_tags", catalog.list_tags, _READ, methods=_BOTH),
-    "tags/update": Operation("update_tag", catalog.update_tag, _WRITE),
-    "tags/version": Operation("tag_version", catalog.tag_version, _READ),
-    "version/create": Operation("create_version", catalog.create_version, _WRITE),
-    "version/delete": Operation("delete_versions", catalog.delete_versions, _WRITE),
-    "version/describe": Operation("describe_version", catalog.describe_version, _READ),
-    "version/list": Operation("list_versions", catalog.list_versions, _READ, methods=_BOTH),
+TABLE_OPERATIONS: Mapping[str, RestOperation] = {
+    "count_rows": RestOperation("count_rows", rows.count_rows, _READ, "queries"),
+    "create": RestOperation("create", rows.create, _WRITE, "rows"),
+    "declare": RestOperation("declare", catalog.declare_table, _WRITE),
+    "delete": RestOperation("delete", rows.delete, _WRITE, "rows"),
+    "deregister": RestOperation("deregister", catalog.deregister_table, _ADMIN),
+    "describe": RestOperation("describe", catalog.describe_table, _READ),
+    "drop": RestOperation("drop", catalog.drop_table, _ADMIN),
+    "exists": RestOperation("exists", catalog.table_exists, _READ),
+    "index/list": RestOperation("list_indexes", catalog.list_indexes, _READ),
+    "insert": RestOperation("insert", rows.insert, _WRITE, "rows"),
+    "query": RestOperation("query", rows.query, _READ, "queries"),
+    "register": RestOperation("register", catalog.register_table, _ADMIN),
+    "stats": RestOperation("stats", catalog.table_stats, _READ),
+    "tags/create": RestOperation("create_tag", catalog.create_tag, _WRITE),
+    "tags/delete": RestOperation("delete_tag", catalog.delete_tag, _WRITE),
+    "tags/list": RestOperation("list_tags", catalog.list_tags, _READ, methods=_BOTH),
+    "tags/update": RestOperation("update_tag", catalog.update_tag, _WRITE),
+    "tags/version": RestOperation("tag_version", catalog.tag_version, _READ),
+    "version/create": RestOperation("create_version", catalog.create_version, _WRITE),
+    "version/delete": RestOperation("delete_versions", catalog.delete_versions, _WRITE),
+    "version/describe": RestOperation("describe_version", catalog.describe_version, _READ),
+    "version/list": RestOperation("list_versions", catalog.list_versions, _READ, methods=_BOTH),
 }
 _GROUPS = {"namespace": NAMESPACE_OPERATIONS, "table": TABLE_OPERATIONS}
 _RAW = re.compile(rb"/v1/([a-z_]+)/([^/]*)/(.+)")
 
 
-def find(raw_path: bytes) -> tuple[Operation, bytes] | None:
+def find(raw_path: bytes) -> tuple[RestOperation, bytes] | None:
     """Return the operation behind a path, and the id in it as it was sent; None if there is none.
 
     The path is taken as it came: a slash inside an id is no slash of the path.

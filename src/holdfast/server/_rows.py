@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from holdfast import CommitResult, create_table, write_table
-from holdfast.commits import translated
+from holdfast.commits import translate_errors
 from holdfast.errors import AlreadyExistsError, InvalidInputError
 from holdfast.server._answers import UNAVAILABLE, Answer, Call, json_answer, problem
 from holdfast.server._arrow import FILE, JSON, STREAM, read_rows, to_file, to_json, to_stream
@@ -162,7 +162,7 @@ def delete(here: Catalog, call: Call) -> Answer:
         raise InvalidInputError("branches are not decided by Holdfast")
     table = here.tables.open(call.id)
     dataset = table.dataset()
-    with translated(table.uri):
+    with translate_errors(table.uri):
         dataset.delete(predicate)
     return json_answer({"version": int(dataset.version)})
 
@@ -175,7 +175,7 @@ def count_rows(here: Catalog, call: Call) -> Answer:
     if version is None:
         return json_answer({"count": table.count(predicate or None)})
     dataset = table.dataset(version)
-    with translated(table.uri):
+    with translate_errors(table.uri):
         return json_answer({"count": int(dataset.count_rows(predicate or None))})
 
 
@@ -189,7 +189,7 @@ def query(here: Catalog, call: Call) -> Answer:
     k = call.number(fields, "k")
     offset = call.number(fields, "offset") or 0
     limit = None if k is None else min(k, _MAX_K)
-    with translated(table.uri):
+    with translate_errors(table.uri):
         reader = _answering(call, fields, table, None if limit is None else limit + offset)
         largest = here.settings.max_answer_bytes
         batches = list(_bounded(_sliced(reader, offset, limit), largest))
@@ -324,10 +324,10 @@ def _nearest(
 
 
 def _vector_column(schema: pa.Schema) -> str:
-    found = [field.name for field in schema if pa.types.is_fixed_size_list(field.type)]
-    if len(found) != 1:
+    columns = [field.name for field in schema if pa.types.is_fixed_size_list(field.type)]
+    if len(columns) != 1:
         raise InvalidInputError("say which column has the vectors: vector_column")
-    return str(found[0])
+    return str(columns[0])
 
 
 def _is_number(value: object) -> bool:

@@ -16,9 +16,9 @@ from holdfast.server._looks import Looks
 from holdfast.server._metrics import Metrics
 from holdfast.server._pages import Pages
 from holdfast.server._settings import ServerSettings
-from holdfast.server._tables import Tables
-from holdfast.server._upkeep import Upkeep
-from holdfast.server._writers import Writers
+from holdfast.server._tables import OpenTables
+from holdfast.server._upkeep import ServerUpkeep
+from holdfast.server._writers import ShardWriters
 
 _QUERY_THREADS = 8
 _PAGE_THREADS = 4
@@ -36,7 +36,7 @@ class Service:
         self.namespace = Namespace(
             settings.root, settings.storage_options, commit_store=settings.commit_store
         )
-        self.tables = Tables(settings, self.namespace)
+        self.tables = OpenTables(settings, self.namespace)
         self.buffers = Buffers(settings.max_buffered_bytes)
         self.outgoing = Buffers(settings.max_buffered_bytes, what="answers")
         self.metrics = Metrics(self.clock)
@@ -53,8 +53,8 @@ class Service:
         self.started = self.clock.now()
         self.looks = Looks(settings, self.namespace, self.tables, self.metrics, self.clock)
         self.pages = Pages(self)
-        self.upkeep = Upkeep(self)
-        self.writers = Writers(self)
+        self.upkeep = ServerUpkeep(self)
+        self.writers = ShardWriters(self)
         self.public: Mapping[tuple[str, bytes], Callable[[], Answer]] = {
             (method, path): show
             for path, show in ((b"/health", self._health), (b"/ready", self._ready))

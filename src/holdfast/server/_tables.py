@@ -24,7 +24,7 @@ Insert: TypeAlias = tuple[Rows, TxnLike | None]
 Id: TypeAlias = tuple[str, ...]
 
 
-class Tables:
+class OpenTables:
     """The tables that requests asked for. Handles only: nothing here decides anything."""
 
     def __init__(self, settings: ServerSettings, namespace: Namespace) -> None:

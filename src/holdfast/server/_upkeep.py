@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError
 from holdfast.server._looks import Id, find_tables
 from holdfast.server._metrics import Metrics
 from holdfast.server._settings import ServerSettings
-from holdfast.server._tables import CURRENT, Tables
+from holdfast.server._tables import CURRENT, OpenTables
 from holdfast.storage import open_store
 from holdfast.upkeep import Schedule, take_lease
 
@@ -23,21 +23,21 @@ log = logging.getLogger("holdfast.server")
 _SHORTEST_LEASE = timedelta(seconds=30)
 
 
-class Here(Protocol):
+class UpkeepContext(Protocol):
     """What upkeep works with."""
 
     settings: ServerSettings
     namespace: Namespace
-    tables: Tables
+    tables: OpenTables
     metrics: Metrics
     clock: Clock
     ids: Ids
 
 
-class Upkeep:
+class ServerUpkeep:
     """Looks after the tables; not at all without an interval."""
 
-    def __init__(self, here: Here) -> None:
+    def __init__(self, here: UpkeepContext) -> None:
         self._here = here
         self._settings = here.settings
         self._holder = here.ids.token()

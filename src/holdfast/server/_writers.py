@@ -36,7 +36,7 @@ from holdfast.errors import (
 )
 from holdfast.formats import LOG_OWNER_PATH
 from holdfast.server._settings import ServerSettings
-from holdfast.server._tables import Rows, Tables
+from holdfast.server._tables import OpenTables, Rows
 from holdfast.storage import ObjectStore, open_store
 from holdfast.txn import TxnLike
 
@@ -82,7 +82,7 @@ class _Owned:
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class LoggedRows:
     """What one request added to the log.
 
     Attributes:
@@ -94,19 +94,19 @@ class Logged:
     applied: bool
 
 
-class Here(Protocol):
+class WriterContext(Protocol):
     """What writers work with."""
 
     settings: ServerSettings
-    tables: Tables
+    tables: OpenTables
     clock: Clock
     ids: Ids
 
 
-class Writers:
+class ShardWriters:
     """The writers that this server has claimed."""
 
-    def __init__(self, here: Here) -> None:
+    def __init__(self, here: WriterContext) -> None:
         self._here = here
         self._settings = here.settings
         self._holder = here.ids.token()
@@ -120,7 +120,7 @@ class Writers:
         if self._settings.advertise is not None:
             self._thread.start()
 
-    def put(self, table_id: Id, rows: Rows, txn: TxnLike | None) -> Logged:
+    def put(self, table_id: Id, rows: Rows, txn: TxnLike | None) -> LoggedRows:
         """Put rows into the logs of a table; they are durable when this returns.
 
         Safe to repeat with the same rows: under a transaction id they are there once, and
@@ -179,7 +179,7 @@ class Writers:
             _close(owned)
             self._write_owner(table_id, lasts=timedelta(0))
 
-    def _put(self, owned: _Owned, rows: Rows, txn: TxnLike | None) -> Logged:
+    def _put(self, owned: _Owned, rows: Rows, txn: TxnLike | None) -> LoggedRows:
         if txn is None and not owned.has_key:
             raise InvalidInputError(
                 "this table has no key, so a repeat would double these rows in its log: send them "
@@ -190,7 +190,7 @@ class Writers:
             done = _writer(owned, shard).put(part, txn=txn, timeout=_PATIENCE)
             if done.applied:
                 added, applied = added + done.rows, True
-        return Logged(added, applied)
+        return LoggedRows(added, applied)
 
     def _check_same_table(self, table_id: Id, owned: _Owned) -> None:
         """Return if the rows went into the log of the table that is there now.

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from holdfast.shard._config import ShardWriterConfig
     from holdfast.shard._engine import MEMTABLE_TAG, PutResult
     from holdfast.shard._prepare import prepare_writers, read_newest_base
-    from holdfast.shard._rows import Given, fitted, rows_of, stored, tombstones_of
+    from holdfast.shard._rows import InputRows, fit_entry, rows_of, stored, tombstones_of
     from holdfast.shard._shards import UNSHARDED, Router, Shard, Sharding, find_shard
-    from holdfast.shard._sstables import Sstables, sstables_of, whole
+    from holdfast.shard._sstables import SstableWriter, combine_column, sstables_of
     from holdfast.shard._stats import MemTableStats, WalStats, WriterStats
     from holdfast.shard._writer import ShardWriter
 
@@ -30,7 +30,7 @@ __all__ = [
     "MEMTABLE_TAG",
     "UNSHARDED",
     "Base",
-    "Given",
+    "InputRows",
     "KeptIndex",
     "MemTableStats",
     "PutResult",
@@ -39,15 +39,16 @@ __all__ = [
     "ShardWriter",
     "ShardWriterConfig",
     "Sharding",
-    "Sstables",
+    "SstableWriter",
     "WalStats",
     "WriterStats",
     "base_of_rows",
     "check_log",
     "claim_slots",
     "claim_writer",
+    "combine_column",
     "find_shard",
-    "fitted",
+    "fit_entry",
     "kept_index",
     "prepare_writers",
     "read_base",
@@ -60,7 +61,6 @@ __all__ = [
     "sstables_of",
     "stored",
     "tombstones_of",
-    "whole",
 ]
 
 __getattr__ = load_names(
@@ -74,9 +74,9 @@ __getattr__ = load_names(
         "_config": "ShardWriterConfig",
         "_engine": "MEMTABLE_TAG PutResult",
         "_prepare": "prepare_writers read_newest_base",
-        "_rows": "Given fitted rows_of stored tombstones_of",
+        "_rows": "InputRows fit_entry rows_of stored tombstones_of",
         "_shards": "UNSHARDED Router Shard Sharding find_shard",
-        "_sstables": "Sstables sstables_of whole",
+        "_sstables": "SstableWriter sstables_of combine_column",
         "_stats": "MemTableStats WalStats WriterStats",
         "_writer": "ShardWriter",
     },

@@ -212,15 +212,15 @@ def read_log_base(core: TableCore, dataset: lance.LanceDataset) -> Base:
 
 
 def _kept(dataset: lance.LanceDataset, details: MemWalDetails) -> tuple[KeptIndex, ...]:
-    found = []
+    indexes = []
     for one in dataset.describe_indices():
         wanted = details.maintain_all_indexes or one.name in details.maintained_indexes
         if one.name == MEM_WAL_INDEX or not wanted or len(one.field_names) != 1:
             continue
         kept = kept_index(one)
         if kept is not None:
-            found.append(kept)
-    return tuple(found)
+            indexes.append(kept)
+    return tuple(indexes)
 
 
 def kept_index(described: _Described) -> KeptIndex | None:

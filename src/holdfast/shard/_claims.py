@@ -60,7 +60,7 @@ def _claim(
         base = prepared_base(versions)
         chosen = find_shard(shard, base)
         details = base.details or MemWalDetails()
-        settings = config.settled(details.writer_defaults)
+        settings = config.resolve(details.writer_defaults)
         appender = WalAppender.claim(
             versions.core,
             chosen.shard_id,

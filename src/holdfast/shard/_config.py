@@ -1,4 +1,4 @@
-"""`ShardWriterConfig`: what a writer may be told, checked at once, with the table's own defaults.
+"""`ShardWriterConfig`: how a writer works, checked immediately, with the table's own defaults.
 
 A setting that is not given is taken from what the table recorded for its writers, and
 otherwise from the defaults below.
@@ -42,8 +42,8 @@ class ShardWriterConfig:
     """How a writer works. Every setting may be left out.
 
     Attributes:
-        enable_memtable: keep rows in memory, readable, and flush them to SSTables; True unless
-            told. False writes the log alone: whatever is said of MemTables and indexes below
+        enable_memtable: keep rows in memory, readable, and flush them to SSTables; True by
+            default. False writes the log alone: whatever is said of MemTables and indexes below
             is then accepted and has no effect, except `index_configs`, which is refused.
         durable_write: `put` returns when the rows are durable; True by default. With False it
             returns early, which is no acknowledgement: a crash may lose the rows. Reads of the
@@ -94,10 +94,10 @@ class ShardWriterConfig:
 
     def given(self) -> dict[str, Any]:
         """Return the settings that were given."""
-        found = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {name: value for name, value in found.items() if value is not None}
+        settings = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: value for name, value in settings.items() if value is not None}
 
-    def settled(self, recorded: Mapping[str, str]) -> Settings:
+    def resolve(self, recorded: Mapping[str, str]) -> Settings:
         """Return every setting: as given, as the table recorded it, or the default.
 
         Raises:
@@ -114,33 +114,33 @@ class ShardWriterConfig:
 
 def recorded(config: ShardWriterConfig) -> dict[str, str]:
     """Return settings as a table records them for its writers, in Lance's names."""
-    found = {}
+    settings = {}
     for name, value in config.given().items():
         if name == "index_configs":
             raise InvalidInputError("indexes in memory are not recorded: they follow the table's")
         if isinstance(value, timedelta):
-            found[f"{name}_ms"] = str(round(value / timedelta(milliseconds=1)))
+            settings[f"{name}_ms"] = str(round(value / timedelta(milliseconds=1)))
         else:
-            found[name] = str(value).lower()
-    return found
+            settings[name] = str(value).lower()
+    return settings
 
 
 def _from_table(recorded: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for one in fields(Settings):
         kind = type(one.default)
         key = f"{one.name}_ms" if kind is timedelta else one.name
         if key in recorded and kind in _READERS:
             try:
-                found[one.name] = _READERS[kind](recorded[key])
+                settings[one.name] = _READERS[kind](recorded[key])
             except (ValueError, KeyError):
                 raise InvalidInputError(
                     "the table recorded a writer setting that makes no sense",
                     setting=key,
                     value=repr(recorded[key])[:60],
                 ) from None
-            _check(one.name, found[one.name])
-    return found
+            _check(one.name, settings[one.name])
+    return settings
 
 
 _READERS: Mapping[type, Callable[[str], object]] = {

@@ -42,11 +42,11 @@ from holdfast.shard._base import Base
 from holdfast.shard._budget import Budget, Charge
 from holdfast.shard._config import Settings
 from holdfast.shard._flusher import Flusher
-from holdfast.shard._group import GroupCommit, Item
-from holdfast.shard._publish import Published, publish_oldest
-from holdfast.shard._rows import Given, fitted, relabelled, stored
+from holdfast.shard._group import Item, LogQueue
+from holdfast.shard._publish import PublishedSstable, publish_oldest
+from holdfast.shard._rows import InputRows, fit_entry, relabelled, stored
 from holdfast.shard._shards import Members
-from holdfast.shard._sstables import Sstables
+from holdfast.shard._sstables import SstableWriter
 from holdfast.shard._tables import Generation, Tables
 from holdfast.storage import Handle
 from holdfast.txn import Txn, TxnLike, parse_txn
@@ -101,7 +101,7 @@ class Put(Item):
 
     __slots__ = ("applied", "base", "begun", "charge", "clock", "given", "position", "txn")
 
-    def __init__(self, given: Given, base: Base, clock: Clock, txn: Txn | None) -> None:
+    def __init__(self, given: InputRows, base: Base, clock: Clock, txn: Txn | None) -> None:
         super().__init__(given.size, given.batch.num_rows)
         self.given = given
         self.charge = Charge(given.size)
@@ -158,7 +158,7 @@ class Engine(Handle):
         appender: WalAppender,
         base: Base,
         *,
-        sstables: Sstables,
+        sstables: SstableWriter,
         manifests: ShardManifests,
         settings: Settings,
         clock: Clock,
@@ -193,7 +193,7 @@ class Engine(Handle):
             settings.async_index_buffer_rows,
         )
         name = f"holdfast-{appender.shard_id[:8]}"
-        self._group = GroupCommit(
+        self._group = LogQueue(
             self._write,
             name=f"{name}-log",
             max_bytes=settings.max_wal_buffer_size,
@@ -223,7 +223,7 @@ class Engine(Handle):
         return self._appender.epoch
 
     def abort(self) -> None:
-        """Stop at once. What waits for the log fails; what is acknowledged stays in the log."""
+        """Stop immediately. What waits for the log fails; what is acknowledged stays in the log."""
         with self._lock:
             self._closed = True
         self._group.fail(InvalidInputError("this writer was aborted: claim the shard again"))
@@ -246,7 +246,7 @@ class Engine(Handle):
         if self._closed and self._group.failure is None:
             raise closed()
 
-    def _put(self, given: Given, timeout: timedelta | None, txn: TxnLike | None) -> PutResult:
+    def _put(self, given: InputRows, timeout: timedelta | None, txn: TxnLike | None) -> PutResult:
         item = self._new_put(given, txn)
         seconds = None if timeout is None else max(0.0, timeout.total_seconds())
         self._submit(item, seconds, wait=self._settings.durable_write)
@@ -255,7 +255,7 @@ class Engine(Handle):
             self._count(put_seconds=result.elapsed)
         return result
 
-    def _nowait(self, given: Given, txn: TxnLike | None) -> Future[PutResult]:
+    def _nowait(self, given: InputRows, txn: TxnLike | None) -> Future[PutResult]:
         item = self._new_put(given, txn)
         future: Future[object] = Future()
         future.set_running_or_notify_cancel()
@@ -263,7 +263,7 @@ class Engine(Handle):
         self._submit(item, 0.0, wait=False)
         return cast("Future[PutResult]", future)
 
-    def _new_put(self, given: Given, txn: TxnLike | None) -> Put:
+    def _new_put(self, given: InputRows, txn: TxnLike | None) -> Put:
         """Check rows and their transaction id; reads and writes what an id needs beforehand."""
         self._members.check(given.batch, deleted=given.deleted)
         item = Put(given, self._base, self._clock, None if txn is None else parse_txn(txn))
@@ -431,7 +431,7 @@ class Engine(Handle):
         if self._budget.waiting:
             self._make_room()
 
-    def _flush(self, generation: Generation) -> Published:
+    def _flush(self, generation: Generation) -> PublishedSstable:
         begun = self._clock.elapsed()
         failure = self._group.failure
         if failure is not None:
@@ -522,7 +522,7 @@ class Engine(Handle):
         self._memory.read(self._appender.manifest.replay_after)
         for entry in self._appender.replay():
             self._memory.learn(entry.position, entry.tags)
-            batches = [fitted(batch, self._base) for batch in entry.batches]
+            batches = [fit_entry(batch, self._base) for batch in entry.batches]
             if self._turns(entry.generation, entry.rows, behind=behind):
                 self._flush_replayed()
                 behind = False

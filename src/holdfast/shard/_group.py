@@ -1,4 +1,4 @@
-"""`GroupCommit`: what callers hand in while one of them writes is written together next.
+"""`LogQueue`: what callers hand in while one of them writes is written together next.
 
 There is no thread to wait for: a caller that finds nobody writing writes itself, and leads. Those
 who come meanwhile wait in a queue; when the leader's own item is done it passes the lead to the
@@ -117,7 +117,7 @@ class Write(Protocol):
         ...
 
 
-class GroupCommit:
+class LogQueue:
     """Writes what many threads submit, in order.
 
     Args:
@@ -188,7 +188,7 @@ class GroupCommit:
 
         Args:
             item: a new item.
-            wait: return when it is written; otherwise at once, and its future tells.
+            wait: return when it is written; otherwise immediately, and its future tells.
 
         Raises:
             HoldfastError: writing failed for good, now or before; `item.failed` made it.

@@ -30,7 +30,7 @@ Write = Callable[[MemTable], SsTable]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class PublishedSstable:
     """What became of one frozen MemTable.
 
     Attributes:
@@ -47,7 +47,7 @@ class Published:
 
 def publish_oldest(
     tables: Tables, oldest: Generation, manifests: ShardManifests, epoch: int, write: Write
-) -> Published:
+) -> PublishedSstable:
     """Make the oldest frozen MemTable part of its shard, and let go of it; safe to repeat.
 
     Raises:
@@ -61,18 +61,18 @@ def publish_oldest(
         if oldest.written is None:
             oldest.written = write(oldest.table)
         written, table = oldest.written, oldest.table
-        found = publish(manifests, epoch, written, table.last_position, table.first_position)
-        if not tables.drop_covered(oldest, found.replay_after):
+        manifest = publish(manifests, epoch, written, table.last_position, table.first_position)
+        if not tables.drop_covered(oldest, manifest.replay_after):
             tables.flushed(oldest)
-            overtaken |= tables.number(found.current_generation)
-            named = any(one.path == written.path for one in found.sstables)
-            return Published(
-                position=found.replay_after,
+            overtaken |= tables.number(manifest.current_generation)
+            named = any(one.path == written.path for one in manifest.sstables)
+            return PublishedSstable(
+                position=manifest.replay_after,
                 written=written if named else None,
                 overtaken=overtaken,
             )
         overtaken = True
-        tables.number(found.current_generation)
+        tables.number(manifest.current_generation)
         oldest.written = None
 
 

@@ -12,11 +12,11 @@ from holdfast.commits import (
     ArrowStream,
     Data,
     as_reader,
-    checked,
+    check_stream,
     differences,
     read_any,
     refuse_fractions,
-    translated,
+    translate_errors,
 )
 from holdfast.errors import CorruptError, InvalidInputError
 from holdfast.formats import MAX_ENTRY_BYTES, TOMBSTONE, Field, arrow_field, counterpart, fit_array
@@ -26,7 +26,7 @@ Keys: TypeAlias = "ArrowStream | pa.RecordBatch | pa.Array | Sequence[Any]"
 """Keys: Arrow data with the key columns, dicts, tuples, or values of a key of one column."""
 
 
-class Given(NamedTuple):
+class InputRows(NamedTuple):
     """Rows that somebody wants to write, checked.
 
     Attributes:
@@ -44,7 +44,7 @@ class Given(NamedTuple):
         return stored([self], base.storage_schema)
 
 
-def rows_of(data: Data, base: Base) -> Given:
+def rows_of(data: Data, base: Base) -> InputRows:
     """Return data as one batch of rows of the table.
 
     Raises:
@@ -70,7 +70,7 @@ def _fitting(data: Data, base: Base) -> pa.RecordBatch:
 def _table_of(data: Data, base: Base) -> pa.Table:
     if isinstance(data, pa.RecordBatch | pa.Table) and _has_types(data.schema, base.schema):
         return data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
-    with translated("data"):
+    with translate_errors("data"):
         return as_reader(data, base.schema).read_all()
 
 
@@ -81,7 +81,7 @@ def _has_types(given: pa.Schema, wanted: pa.Schema) -> bool:
     )
 
 
-def tombstones_of(keys: Keys, base: Base) -> Given:
+def tombstones_of(keys: Keys, base: Base) -> InputRows:
     """Return rows that delete keys.
 
     Raises:
@@ -97,7 +97,7 @@ def tombstones_of(keys: Keys, base: Base) -> Given:
     return _checked(batch, deleted=True)
 
 
-def stored(rows: Sequence[Given], schema: pa.Schema) -> pa.RecordBatch:
+def stored(rows: Sequence[InputRows], schema: pa.Schema) -> pa.RecordBatch:
     """Return rows as one batch of stored columns, with their tombstones.
 
     Args:
@@ -137,7 +137,9 @@ def keys_of(keys: Keys, base: Base) -> pa.Table:
         raise InvalidInputError("these are no keys of the table: " + "; ".join(problems))
     if any(table[name].null_count for name in wanted.names):
         raise InvalidInputError("a key is never null")
-    return pa.Table.from_batches(checked(table.select(wanted.names).to_reader(), wanted), wanted)
+    return pa.Table.from_batches(
+        check_stream(table.select(wanted.names).to_reader(), wanted), wanted
+    )
 
 
 def _any_keys(keys: Keys, wanted: pa.Schema) -> pa.Table:
@@ -173,7 +175,7 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([one.with_nullable(nullable=True) for one in schema])
 
 
-def fitted(batch: pa.RecordBatch, base: Base) -> pa.RecordBatch:
+def fit_entry(batch: pa.RecordBatch, base: Base) -> pa.RecordBatch:
     """Return the rows of a log entry in the table's columns of today.
 
     Columns, and fields inside them, are matched by id where the entry has ids: one that was
@@ -217,14 +219,14 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks()
 
 
-def _checked(batch: pa.RecordBatch, *, deleted: bool) -> Given:
+def _checked(batch: pa.RecordBatch, *, deleted: bool) -> InputRows:
     if not batch.num_rows:
         raise InvalidInputError("there are no rows to write")
     size = int(batch.nbytes) + (batch.num_rows + 7) // 8  # with the tombstones
     if size > MAX_ENTRY_BYTES // 2:
         raise InvalidInputError(
-            "these are too many bytes for one log entry: put fewer rows at once",
+            "these are too many bytes for one log entry: put fewer rows per call",
             size=size,
             limit=MAX_ENTRY_BYTES // 2,
         )
-    return Given(batch, deleted, size)
+    return InputRows(batch, deleted, size)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from lance.file import LanceFileReader, LanceFileWriter
 
 from holdfast._ids import Ids
-from holdfast.commits import translated
+from holdfast.commits import translate_errors
 from holdfast.core import TableCore
 from holdfast.formats import (
     BLOOM_FILE,
@@ -45,7 +45,7 @@ _NO_VECTORS = re.compile(r"cannot train \d+ centroids with 0 vectors")
 _KEY_INDEX_VERSION = "2.0"  # of Lance's files; the readers expect this one
 
 
-class Sstables:
+class SstableWriter:
     """Writes and opens the SSTables of one table.
 
     Args:
@@ -98,7 +98,7 @@ class Sstables:
 
     def _write_data(self, path: str, address: str, base: Base, rows: pa.Table) -> None:
         storage_version: Any = base.storage_version  # pylance lists the versions of today
-        with translated(self._address):
+        with translate_errors(self._address):
             lance.write_dataset(
                 pa.Table.from_arrays(rows.columns, schema=base.storage_schema),
                 address,
@@ -121,7 +121,7 @@ class Sstables:
             NotFoundError, UnavailableError: it is not there, or cannot be reached.
         """
         address = f"{self._address}/{sstable_path(shard_id, folder)}"
-        with translated(self._address):
+        with translate_errors(self._address):
             return lance.dataset(address, storage_options=self._options)
 
     def read_file(self, shard_id: str, folder: str, name: str) -> LanceFileReader:
@@ -132,7 +132,7 @@ class Sstables:
             CorruptError, InvalidInputError: it is no such file.
         """
         address = f"{self._address}/{sstable_path(shard_id, folder)}/{name}"
-        with translated(self._address):
+        with translate_errors(self._address):
             return LanceFileReader(address, storage_options=self._options)
 
     def bloom_filter(self, shard_id: str, folder: str) -> bytes:
@@ -153,7 +153,7 @@ class Sstables:
     def _add_indexes(self, address: str, indexes: Sequence[KeptIndex]) -> None:
         if not indexes:
             return
-        with translated(self._address):
+        with translate_errors(self._address):
             dataset = lance.dataset(address, storage_options=self._options, commit_lock=self._lock)
             for index in indexes:
                 _add_index(dataset, index)
@@ -162,10 +162,10 @@ class Sstables:
         if not columns:
             self._store.put(f"{path}/{BLOOM_FILE}", bloom_filter(np.zeros(0, np.uint64)))
             return None
-        arrays = [whole(column) for column in columns]
+        arrays = [combine_column(column) for column in columns]
         self._store.put(f"{path}/{BLOOM_FILE}", bloom_filter(key_hashes(arrays)))
         data = key_index_data(key_values(arrays))
-        with translated(self._address):
+        with translate_errors(self._address):
             for name, table in (
                 (KEY_INDEX_DATA, data),
                 (KEY_INDEX_LOOKUP, key_index_lookup(data)),
@@ -211,7 +211,7 @@ def _add_vector_index(dataset: lance.LanceDataset, index: KeptIndex) -> None:
             raise
 
 
-def whole(column: pa.ChunkedArray) -> pa.Array:
+def combine_column(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as one array."""
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
@@ -225,6 +225,6 @@ def _add_index(dataset: lance.LanceDataset, index: KeptIndex) -> None:
         dataset.create_scalar_index(index.column, kind, name=index.name, replace=True, **settings)
 
 
-def sstables_of(core: TableCore) -> Sstables:
+def sstables_of(core: TableCore) -> SstableWriter:
     """Return what writes and opens the SSTables of a table."""
-    return Sstables(core.store, core.location, core.resolved, core.ids)
+    return SstableWriter(core.store, core.location, core.resolved, core.ids)

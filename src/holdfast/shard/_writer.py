@@ -1,4 +1,4 @@
-"""`ShardWriter`: durable ingest into one shard, readable at once.
+"""`ShardWriter`: durable ingest into one shard, readable immediately.
 
     with table.claim_writer("unsharded") as writer:   # writes: it locks the writer before out
         writer.put(rows)                              # durable when it returns
@@ -138,7 +138,7 @@ class ShardWriter(Engine):
         return self._put(tombstones_of(keys, self._base), timeout, txn)
 
     def put_nowait(self, data: Data, *, txn: TxnLike | None = None) -> Future[PutResult]:
-        """Write rows and return at once; the future is done when they are durable.
+        """Write rows and return immediately; the future is done when they are durable.
 
         With `txn` as `put` has it; the first one of a shard is prepared by one write, here.
         Futures are done in the order of the calls. A callback may use the writer; it holds up
@@ -155,7 +155,7 @@ class ShardWriter(Engine):
         return self._nowait(rows_of(data, self._base), txn)
 
     def delete_keys_nowait(self, keys: Keys, *, txn: TxnLike | None = None) -> Future[PutResult]:
-        """Delete rows by key and return at once; the future is done when that is durable.
+        """Delete rows by key and return immediately; the future is done when that is durable.
 
         Raises:
             InvalidInputError: the table has no primary key, these are no keys of it, or keys of
@@ -316,7 +316,7 @@ class ShardWriter(Engine):
             for name in COUNTS
             if name in WriterStats.__slots__
         }
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             **whole,
             "shard_id": self.shard_id,
             "epoch": self.epoch,
@@ -326,7 +326,7 @@ class ShardWriter(Engine):
             "buffer_limit": self._budget.limit,
             "backpressure_waits": self._budget.waits,
         }
-        return WriterStats(**found)
+        return WriterStats(**fields)
 
     def wal_stats(self) -> WalStats:
         """Return what this writer did to the log, and where it goes on."""

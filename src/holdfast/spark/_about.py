@@ -63,7 +63,7 @@ def _shards(place: Place) -> list[Row]:
     arbiter = open_arbiter(place.uri, place.storage, commit_store=place.commit_store)
     core = TableCore(store, arbiter, place.uri, place.storage)
     try:
-        found = [ShardManifests(core, shard).latest() for shard in core.shard_ids()]
+        manifests = [ShardManifests(core, shard).latest() for shard in core.shard_ids()]
     finally:
         arbiter.close()
     return [
@@ -73,7 +73,7 @@ def _shards(place: Place) -> list[Row]:
             "flushed_position": one.replay_after,
             "generations": [table.generation for table in one.sstables],
         }
-        for one in found
+        for one in manifests
         if one is not None
     ]
 

@@ -29,7 +29,7 @@ from pyarrow import types
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 
-from holdfast.commits import Folders, drop_table, translated
+from holdfast.commits import Folders, drop_table, translate_errors
 from holdfast.errors import (
     AlreadyExistsError,
     HoldfastError,
@@ -38,12 +38,12 @@ from holdfast.errors import (
     PermissionDeniedError,
     UnsupportedError,
 )
-from holdfast.formats import key_columns, quoted
+from holdfast.formats import key_columns, quote_name
 from holdfast.options import StorageOptions, suggestion
 from holdfast.spark._about import ABOUT, about_schema
 from holdfast.spark._evolve import Evolution, column_path, evolve, is_wider
 from holdfast.spark._fresh import fresh_record
-from holdfast.spark._options import STORAGE_PREFIX, Given, Use, as_s3, parse
+from holdfast.spark._options import STORAGE_PREFIX, SparkOptions, Use, as_s3, parse
 from holdfast.spark._place import Place
 from holdfast.spark._read import version_of
 from holdfast.spark._types import spark_schema, table_schema
@@ -112,7 +112,7 @@ def _location(question: Question, options: Options, names: Sequence[str] | None 
     return f"{_root(question)}/{_folders(question, options).table(names)}"
 
 
-def _given(location: str, options: Options, use: Use, **more: str) -> Given:
+def _given(location: str, options: Options, use: Use, **more: str) -> SparkOptions:
     return parse({**options, **more, "path": location}, use)
 
 
@@ -174,7 +174,7 @@ def _about(question: Question, options: Options) -> Mapping[str, Any] | None:
         return None
 
 
-def _facts(table: Table, given: Given) -> Mapping[str, Any]:
+def _facts(table: Table, given: SparkOptions) -> Mapping[str, Any]:
     """Return what a scan needs to know of the version that is read.
 
     `exact` says that no row waits in a log or an SSTable, so that `rows` is the count; then `pin`
@@ -193,7 +193,9 @@ def _facts(table: Table, given: Given) -> Mapping[str, Any]:
         "id": pin.table_id if pin is not None else None,
         "rows": int(dataset.count_rows()),
         "exact": not fresh,
-        "columns": {f.name: {"sql": quoted(f.name), "kind": kind} for f, kind in _named(dataset)},
+        "columns": {
+            f.name: {"sql": quote_name(f.name), "kind": kind} for f, kind in _named(dataset)
+        },
         "widths": {field.name: _width(field.type) for field in dataset.schema},
         "properties": _properties(table, dataset),
         "key": [name for name in key_columns(dataset.schema) if not _may_be_null(dataset, name)],
@@ -237,17 +239,17 @@ def _width(kind: pa.DataType) -> int:
 
 def _properties(table: Table, dataset: lance.LanceDataset) -> dict[str, str]:
     own = {key: text for key, text in dataset.config().items() if _is_users(key)}
-    found = {**own, "provider": "holdfast", "location": table.uri}
+    properties = {**own, "provider": "holdfast", "location": table.uri}
     if key_columns(dataset.schema):
-        found["primaryKey"] = ",".join(map(quoted, key_columns(dataset.schema)))
+        properties["primaryKey"] = ",".join(map(quote_name, key_columns(dataset.schema)))
     sizes = [
-        quoted(f"{field.name}:{field.type.list_size}")
+        quote_name(f"{field.name}:{field.type.list_size}")
         for field in dataset.schema
         if types.is_fixed_size_list(field.type)
     ]
     if sizes:
-        found["vectorColumns"] = ",".join(sizes)
-    return found
+        properties["vectorColumns"] = ",".join(sizes)
+    return properties
 
 
 def _is_users(key: str) -> bool:
@@ -257,7 +259,7 @@ def _is_users(key: str) -> bool:
 # Making, changing, dropping.
 
 
-def _creation(question: Question, options: Options) -> tuple[Given, dict[str, str]]:
+def _creation(question: Question, options: Options) -> tuple[SparkOptions, dict[str, str]]:
     """Return the options of a table that is to be made, from its properties."""
     creation = {}
     for key, text in question["properties"].items():
@@ -331,7 +333,7 @@ def _drop(question: Question, options: Options) -> Mapping[str, Any]:
 def _alter(question: Question, options: Options) -> Mapping[str, Any]:
     with Place.of(_given(_path(options), options, Use.READ)).opened() as table:
         for change in question["changes"]:
-            with translated(table.uri):
+            with translate_errors(table.uri):
                 _change(table, change)
     return {}
 
@@ -488,7 +490,7 @@ def _compact(table: Table, given: dict[str, Any]) -> object:  # Any: JSON, as fo
     limits = (
         {} if "target_rows" not in given else {"target_rows_per_fragment": given["target_rows"]}
     )
-    with translated(table.uri):
+    with translate_errors(table.uri):
         done = table.dataset().optimize.compact_files(**limits)
     return {"fragments_removed": done.fragments_removed, "fragments_added": done.fragments_added}
 

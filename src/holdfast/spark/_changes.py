@@ -26,13 +26,13 @@ from pyspark.sql.types import StructType
 from holdfast.changes import (
     BESIDE,
     ChangeCursor,
+    ChangeTarget,
     History,
     Inserted,
     Limits,
     Since,
     Step,
     StepReader,
-    Target,
     change_schema,
     columns_of,
     find_end,
@@ -44,7 +44,7 @@ from holdfast.changes import (
 from holdfast.errors import InvalidInputError
 from holdfast.options import resolve
 from holdfast.spark._new_columns import refuse_new_columns
-from holdfast.spark._options import Given, Use, parse
+from holdfast.spark._options import SparkOptions, Use, parse
 from holdfast.spark._place import Place
 from holdfast.spark._read import refusals
 from holdfast.spark._types import batches_for_spark, check_readable
@@ -76,7 +76,7 @@ class ChangePart(InputPartition):
 class _Followed:
     """The table as the driver follows it, opened once."""
 
-    def __init__(self, place: Place, given: Given) -> None:
+    def __init__(self, place: Place, given: SparkOptions) -> None:
         self._table: Table = place.table()
         self._given = given
         self.history: History = History(self._table.versions)
@@ -121,8 +121,8 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._limits = Limits(**{key: self._given.get(name) for key, name in _LIMITS.items()})
         self._open: _Followed | None = None  # where batches are planned; it does not travel
         self._ends = False  # with what is there now
-        self._last: Target | None = None
-        self._seen: tuple[ChangeCursor, Target] | None = None
+        self._last: ChangeTarget | None = None
+        self._seen: tuple[ChangeCursor, ChangeTarget] | None = None
 
     @property
     def _followed(self) -> _Followed:
@@ -183,7 +183,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first = self._cursor(start) or (None if last is None else last.origin)
         if last is None or first is None:
             return []
-        plan = plan_changes(self._followed.history, first.started(), Target.of(last))
+        plan = plan_changes(self._followed.history, first.started(), ChangeTarget.of(last))
         if plan.end != last.started():
             raise InvalidInputError(
                 "the checkpoint does not fit the table: use a new checkpointLocation",
@@ -255,7 +255,7 @@ class ChangeBatchReader(DataSourceReader):
         return read_changes(self._place, partition, self._schema)
 
 
-def _since(given: Given) -> Since:
+def _since(given: SparkOptions) -> Since:
     """Return where options say that changes begin."""
     version = given.get("startingVersion")
     if version == "latest":
@@ -264,8 +264,8 @@ def _since(given: Given) -> Since:
         return int(version) - 1  # Spark's users name the first version they want
     for name in ("startingTimestamp", "startingCursor"):
         if given.get(name) is not None:
-            found: Since = given.get(name)
-            return found
+            since: Since = given.get(name)
+            return since
     return None
 
 

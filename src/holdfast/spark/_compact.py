@@ -14,7 +14,7 @@ from typing import Any
 import lance.optimize
 
 from holdfast._clock import Clock, SystemClock
-from holdfast.commits import reporting, translated
+from holdfast.commits import report_commits, translate_errors
 from holdfast.errors import ConflictError, InvalidInputError
 from holdfast.options import StorageOptions
 from holdfast.spark._place import Place
@@ -99,7 +99,7 @@ def _compact_once(
     progress: Progress | None,
 ) -> tuple[int, int, int, int]:
     base = table.dataset()
-    with translated(table.uri):
+    with translate_errors(table.uri):
         tasks = optimize.Compaction.plan(base, dict(settings)).tasks
     if not tasks:
         return int(base.version), 0, 0, 0
@@ -113,7 +113,7 @@ def _compact_once(
     )
     rewritten = [optimize.RewriteResult.from_json(answer["rewritten"]) for answer in answers]
     newest = table.dataset()
-    with translated(table.uri), reporting(newest):
+    with translate_errors(table.uri), report_commits(newest):
         metrics = optimize.Compaction.commit(newest, rewritten)
     version = table.dataset().version
     rows = sum(int(answer["rows"]) for answer in answers)
@@ -123,7 +123,7 @@ def _compact_once(
 def execute(given: dict[str, Any]) -> dict[str, Any]:
     """Rewrite one group of fragments into new files; a task."""
     place = Place(uri=given["uri"], storage=StorageOptions(given["options"]))
-    with translated(given["uri"]):
+    with translate_errors(given["uri"]):
         # Lance commits nothing here; ids for the new fragments are reserved by the commit.
         done = optimize.CompactionTask.from_json(given["task"]).execute(
             place.plain(given["version"])

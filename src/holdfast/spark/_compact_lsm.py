@@ -17,7 +17,7 @@ from holdfast._ids import RandomIds
 from holdfast.errors import HoldfastError
 from holdfast.formats import SsTable
 from holdfast.options import StorageOptions, resolve
-from holdfast.shard import Sstables
+from holdfast.shard import SstableWriter
 from holdfast.spark._merge_source import grouped
 from holdfast.spark._place import Place
 from holdfast.spark._progress import Progress, Session
@@ -26,13 +26,13 @@ from holdfast.storage import open_store
 from holdfast.table import Table
 from holdfast.upkeep import (
     ROWS_AT_ONCE,
-    Changes,
     CompactLsmResult,
     LanceBase,
     LancePass,
     Marked,
+    MergeRun,
+    RowChanges,
     ShardMerge,
-    Work,
     compact_lsm,
     merge_shard,
 )
@@ -81,7 +81,7 @@ class SparkBase(LanceBase):
         )
         return self.ready(work, _fragments(answers, "new"), marked)
 
-    def _inputs(self, work: Work) -> list[dict[str, Any]]:
+    def _inputs(self, work: MergeRun) -> list[dict[str, Any]]:
         given = {
             "uri": self._uri,
             "options": dict(self._options),
@@ -103,9 +103,9 @@ def execute(given: Answer) -> Mapping[str, Any]:
     dataset = Place(uri=given["uri"], storage=storage).plain(int(given["version"]))
     resolved = {key: resolve(key, value) for key, value in storage.items()}
     store = open_store(given["uri"], storage)
-    sstables = Sstables(store, given["uri"], resolved, RandomIds())
+    sstables = SstableWriter(store, given["uri"], resolved, RandomIds())
     opened = [sstables.open(given["shard"], folder) for folder in given["folders"]]
-    changes = Changes(dataset, opened)
+    changes = RowChanges(dataset, opened)
     new = [part for number in given["write"] for part in changes.write(number)]
     marked = changes.mark(given["mark"]) if given["mark"] else Marked()
     return {

@@ -17,9 +17,9 @@ from pyarrow import types
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 
-from holdfast.commits import translated
+from holdfast.commits import translate_errors
 from holdfast.errors import InvalidInputError, UnsupportedError
-from holdfast.formats import key_columns, quoted
+from holdfast.formats import key_columns, quote_name
 from holdfast.shard import read_entry_at
 from holdfast.spark._types import spark_type, table_schema, widens
 
@@ -106,7 +106,7 @@ def is_wider(stored: pa.Field, wanted: spark.DataType) -> bool:
 
 def column_path(names: Sequence[str]) -> str:
     """Return a column, or a part of one, as Lance names it."""
-    return ".".join(quoted(name) if not name.isidentifier() else name for name in names)
+    return ".".join(quote_name(name) if not name.isidentifier() else name for name in names)
 
 
 def evolve(table: Table, dataset: lance.LanceDataset, evolution: Evolution) -> None:
@@ -126,7 +126,7 @@ def evolve(table: Table, dataset: lance.LanceDataset, evolution: Evolution) -> N
                 "a column of the primary key keeps its type: cast the frame's column",
                 column=one["path"],
             )
-    with translated(table.uri):
+    with translate_errors(table.uri):
         if evolution.new:
             dataset.add_columns(pa.schema(evolution.new))
             dataset = table.dataset()

@@ -10,7 +10,7 @@ An offset says of which table it is, which version the stream began at and which
 next, with how many of its fragments were emitted already; so versions that were read may be
 removed. A table that is made anew at the same place has other versions: an offset of the old
 one is refused. Where the
-stream begins is settled with the first end offset, not before: Spark keeps that one in the
+stream begins is fixed with the first end offset, not before: Spark keeps that one in the
 checkpoint and asks for the initial offset anew when it repeats the first batch.
 """
 
@@ -35,7 +35,7 @@ from holdfast.commits import transaction_of
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.formats import VersionFacts, data_path, read_log_entry, version_name
 from holdfast.spark._new_columns import refuse_new_columns
-from holdfast.spark._options import Given, Use, parse
+from holdfast.spark._options import SparkOptions, Use, parse
 from holdfast.spark._place import Place
 from holdfast.spark._read import Piece, read_part, share_out
 from holdfast.spark._types import check_readable
@@ -222,7 +222,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class _Log:
     """What each version of a table added, read once."""
 
-    def __init__(self, place: Place, given: Given) -> None:
+    def __init__(self, place: Place, given: SparkOptions) -> None:
         self._table = place.table()
         self._skips = bool(given.get("skipChangeCommits"))
         self._added: dict[tuple[int, bool], list[tuple[int, int]]] = {}

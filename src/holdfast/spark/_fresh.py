@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from holdfast.errors import InvalidInputError
 from holdfast.options import resolve
-from holdfast.spark._options import Given
+from holdfast.spark._options import SparkOptions
 from holdfast.spark._place import Place
 from holdfast.spark._types import batches_for_spark
 from holdfast.storage import open_store
@@ -36,7 +36,7 @@ class FreshPart(InputPartition):
     part: SnapshotPart
 
 
-def fresh_record(table: Table, given: Given) -> SnapshotRecord | None:
+def fresh_record(table: Table, given: SparkOptions) -> SnapshotRecord | None:
     """Return the snapshot that a load asks for; None when the base table alone is meant.
 
     Raises:
@@ -51,10 +51,10 @@ def fresh_record(table: Table, given: Given) -> SnapshotRecord | None:
         )
     if older or freshness == "base":
         return None
-    from holdfast.read import needed  # noqa: PLC0415 - workers do without
+    from holdfast.read import drop_empty_shards  # noqa: PLC0415 - workers do without
 
     with table.snapshot(freshness=freshness or "latest") as snapshot:
-        return needed(snapshot.record)
+        return drop_empty_shards(snapshot.record)
 
 
 def parts_of(record: SnapshotRecord, groups: Sequence[Sequence[int]]) -> list[InputPartition]:

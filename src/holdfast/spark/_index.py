@@ -101,7 +101,7 @@ class SparkBuilds:
             )
 
     def _parallelism(self) -> int:
-        """Return how many tasks the session runs at once."""
+        """Return how many tasks the session runs concurrently."""
         if is_connect(self.spark):
             return _TASKS_ON_CONNECT
         return max(1, int(self.spark.sparkContext.defaultParallelism))

@@ -27,8 +27,15 @@ from holdfast.options import StorageOptions
 from holdfast.spark._ingest_frame import Frame, Route, plan_route
 from holdfast.spark._ingest_run import Run
 from holdfast.spark._ingest_twice import WrittenBatches
-from holdfast.spark._ingest_upkeep import Upkeep, interval_of
-from holdfast.spark._ingest_work import MOST_PARTS, WORK, Target, Work, Written, encode_columns
+from holdfast.spark._ingest_upkeep import IngestUpkeep, interval_of
+from holdfast.spark._ingest_work import (
+    MOST_PARTS,
+    WORK,
+    IngestTarget,
+    IngestWork,
+    WrittenEntries,
+    encode_columns,
+)
 from holdfast.spark._progress import Session, described, is_connect
 from holdfast.spark._tasks import failure_of, raise_if_error
 from holdfast.storage import open_store
@@ -118,7 +125,7 @@ class _State:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()  # guards `runs`
-        self.runs: dict[str, tuple[str, Run, Upkeep | None]] = {}
+        self.runs: dict[str, tuple[str, Run, IngestUpkeep | None]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_State, ())  # what travels begins anew: it claims for itself
@@ -137,7 +144,7 @@ class Planned:
 
     attempt: str
     batch: int
-    job: tuple[Route, Work] | None = None
+    job: tuple[Route, IngestWork] | None = None
 
 
 _WRITTEN = WrittenBatches()
@@ -246,7 +253,7 @@ class Ingest:
         """Return the app under which the batches of a query are counted."""
         return self.app or f"spark-ingest-{query}"
 
-    def _run(self, query: str, attempt: str) -> tuple[Run, Upkeep | None]:
+    def _run(self, query: str, attempt: str) -> tuple[Run, IngestUpkeep | None]:
         with self._state.lock:
             known = self._state.runs.get(query)
         if known is not None and known[0] == attempt:
@@ -262,7 +269,7 @@ class Ingest:
         except BaseException:
             table.close()
             raise
-        upkeep = None if self.upkeep is None else Upkeep(run, self.upkeep)
+        upkeep = None if self.upkeep is None else IngestUpkeep(run, self.upkeep)
         with self._state.lock:
             self._state.runs[query] = (attempt, run, upkeep)
         return run, upkeep
@@ -276,7 +283,7 @@ class Ingest:
                 known[2].join()
             known[1].close()
 
-    def _write(self, df: Frame, route: Route, work: Work) -> None:
+    def _write(self, df: Frame, route: Route, work: IngestWork) -> None:
         """Let tasks write what the shards lack."""
         text = f"holdfast: batch {work.batch} into the log of {self.uri}"
         frame = route.apply(df)
@@ -289,8 +296,10 @@ class Ingest:
         except Exception as error:
             raise failure_of(error, text) from error
 
-    def _work(self, run: Run, batch: int, targets: Mapping[int, Target], answer: Path) -> Work:
-        return Work(
+    def _work(
+        self, run: Run, batch: int, targets: Mapping[int, IngestTarget], answer: Path
+    ) -> IngestWork:
+        return IngestWork(
             uri=self.uri,
             options=self.options,
             commit_store=self.commit_store,
@@ -311,7 +320,7 @@ class Ingest:
         )
 
 
-def _taken(answer: Path) -> dict[int, list[Written]]:
+def _taken(answer: Path) -> dict[int, list[WrittenEntries]]:
     try:
         answers = json.loads(answer.read_text())
     except OSError as error:
@@ -319,7 +328,7 @@ def _taken(answer: Path) -> dict[int, list[Written]]:
             "Spark's commit ran on another machine than the driver's Python: what its tasks wrote "
             "is in the log, and known there; restart the query where both are one"
         ) from error
-    taken: dict[int, list[Written]] = {}
+    taken: dict[int, list[WrittenEntries]] = {}
     for one in answers:
         raise_if_error(one)
         for number, some in one["taken"].items():
@@ -329,7 +338,7 @@ def _taken(answer: Path) -> dict[int, list[Written]]:
                     "log: do not go on with this checkpoint",
                     shard=number,
                 )
-            taken[int(number)] = [Written(*fields) for fields in some]
+            taken[int(number)] = [WrittenEntries(*fields) for fields in some]
     return taken
 
 

@@ -21,16 +21,16 @@ from holdfast.errors import (
 )
 from holdfast.formats import bucket, decode_pin, key_values
 from holdfast.options import StorageOptions
-from holdfast.shard import Base, Given, rows_of, stored, tombstones_of
+from holdfast.shard import Base, InputRows, rows_of, stored, tombstones_of
 from holdfast.spark._ingest_work import (
     DELETED,
     MOST_PARTS,
     ORDER,
     PART,
     SHARD,
-    Target,
-    Work,
-    Written,
+    IngestTarget,
+    IngestWork,
+    WrittenEntries,
     entry_txns,
 )
 from holdfast.spark._types import batch_for_table
@@ -44,7 +44,7 @@ _ARBITERS: dict[str, Arbiter] = {}
 """A worker serves many tasks: it opens a table once. Keyed by all that says how."""
 
 
-def write_entries(work: Work, batches: Iterator[pa.RecordBatch]) -> Answer:
+def write_entries(work: IngestWork, batches: Iterator[pa.RecordBatch]) -> Answer:
     """Write the rows of every shard that a task got; return where they are, by shard.
 
     Safe to repeat: what is at its place is not written again. An error that trying again would
@@ -67,7 +67,7 @@ def write_entries(work: Work, batches: Iterator[pa.RecordBatch]) -> Answer:
         return {"error": type(error).__name__, "message": error.message, "details": details}
 
 
-def _write(work: Work, rows: pa.Table) -> dict[int, list[Written]]:
+def _write(work: IngestWork, rows: pa.Table) -> dict[int, list[WrittenEntries]]:
     base = work.base()
     numbers = rows[SHARD].combine_chunks()
     prepared = []
@@ -80,13 +80,13 @@ def _write(work: Work, rows: pa.Table) -> dict[int, list[Written]]:
 
 
 def _entries(
-    work: Work, base: Base, number: int, rows: pa.Table
+    work: IngestWork, base: Base, number: int, rows: pa.Table
 ) -> list[tuple[int, pa.RecordBatch]]:
     """Return what becomes of a shard's rows: for each part that has some, its entry."""
     if base.keys:
         rows = rows.take(_newest(work, base, rows))
     parts = rows[PART].to_pylist() if work.parts > 1 else [0] * rows.num_rows
-    found = []
+    entries = []
     for part in sorted(set(parts)):
         mask = pa.array([one == part for one in parts]) if work.parts > 1 else None
         chosen = rows if mask is None else rows.filter(mask)
@@ -94,11 +94,11 @@ def _entries(
         given = _given(base, chosen)
         entry = stored(given, base.log_schema)
         _check_members(work, number, entry)
-        found.append((part, entry))
-    return found
+        entries.append((part, entry))
+    return entries
 
 
-def _given(base: Base, rows: pa.Table) -> list[Given]:
+def _given(base: Base, rows: pa.Table) -> list[InputRows]:
     """Return rows as what is put and what is deleted; of keyed rows, each key is in one of them."""
     given = []
     putting, deleting = rows, None
@@ -123,7 +123,7 @@ def _one(rows: pa.Table) -> pa.RecordBatch:
     return batch
 
 
-def _newest(work: Work, base: Base, rows: pa.Table) -> pa.Array:
+def _newest(work: IngestWork, base: Base, rows: pa.Table) -> pa.Array:
     """Return which rows are the newest of their key, by the order that the user gave.
 
     Raises:
@@ -149,7 +149,7 @@ def _newest(work: Work, base: Base, rows: pa.Table) -> pa.Array:
     return pa.array(np.sort(order[last]))
 
 
-def _ranks(work: Work, rows: pa.Table) -> npt.NDArray[np.int64]:
+def _ranks(work: IngestWork, rows: pa.Table) -> npt.NDArray[np.int64]:
     """Return the place of each row in the user's order: the same for equal ones, nulls first."""
     ranks = np.zeros(rows.num_rows, np.int64)
     for index in range(work.ordered):
@@ -166,7 +166,7 @@ def _ranks(work: Work, rows: pa.Table) -> npt.NDArray[np.int64]:
     return ranks
 
 
-def _check_size(work: Work, size: int) -> None:
+def _check_size(work: IngestWork, size: int) -> None:
     if size <= work.limit:
         return
     # Rows do not divide evenly: ask for a few more than it takes.
@@ -181,7 +181,7 @@ def _check_size(work: Work, size: int) -> None:
     )
 
 
-def _check_members(work: Work, number: int, entry: pa.RecordBatch) -> None:
+def _check_members(work: IngestWork, number: int, entry: pa.RecordBatch) -> None:
     """Refuse rows of other shards: there, an older row of the same key could win."""
     if work.column is None:
         return
@@ -194,8 +194,8 @@ def _check_members(work: Work, number: int, entry: pa.RecordBatch) -> None:
 
 
 def _append(
-    work: Work, target: Target, entries: Sequence[tuple[int, pa.RecordBatch]]
-) -> list[Written]:
+    work: IngestWork, target: IngestTarget, entries: Sequence[tuple[int, pa.RecordBatch]]
+) -> list[WrittenEntries]:
     """Write the entries of one shard, in order; the last one says that the batch is whole."""
     slot, written = target.slot, []
     for part, entry in entries:
@@ -204,12 +204,12 @@ def _append(
         last = part == entries[-1][0]
         txns = entry_txns(work.app, work.batch, part, work.parts, last=last)
         taken = append_at(_arbiter(work), slot, entry, txns)
-        written.append(Written(taken.position, part, last))
+        written.append(WrittenEntries(taken.position, part, last))
         slot = slot.after(taken.position)
     return written
 
 
-def _arbiter(work: Work) -> Arbiter:
+def _arbiter(work: IngestWork) -> Arbiter:
     """Return who decides for the table; with the driver's verdict, so that no task probes."""
     way = _way(work)
     known = _ARBITERS.get(way)
@@ -218,12 +218,12 @@ def _arbiter(work: Work) -> Arbiter:
     return known
 
 
-def _way(work: Work) -> str:
+def _way(work: IngestWork) -> str:
     shown: Mapping[str, object] = dict(sorted(work.options.items()))
     return repr((work.uri, shown, work.commit_store, work.pin, work.verdict))
 
 
-def _open(work: Work) -> Arbiter:
+def _open(work: IngestWork) -> Arbiter:
     options, pin = StorageOptions(work.options), decode_pin(work.pin.encode())
     if work.verdict is not None:
         return ConditionalPut(open_store(work.uri, options), Verdict(work.verdict), pin=pin)

@@ -25,7 +25,13 @@ from holdfast.errors import (
 from holdfast.formats import encode_pin
 from holdfast.shard import Base, Shard, Sharding, check_log, claim_slots, read_newest_base
 from holdfast.spark._ingest_frame import Routing, routing_of
-from holdfast.spark._ingest_work import MOST_PARTS, Target, Written, part_txn, whole_txn
+from holdfast.spark._ingest_work import (
+    MOST_PARTS,
+    IngestTarget,
+    WrittenEntries,
+    part_txn,
+    whole_txn,
+)
 from holdfast.table import Table
 from holdfast.wal import Slots
 
@@ -76,7 +82,7 @@ class Run:
         """Return the epoch of each shard, by its id."""
         return {one.next.shard_id: one.next.epoch for one in self._slots}
 
-    def targets(self, batch: int, parts: int) -> dict[int, Target]:
+    def targets(self, batch: int, parts: int) -> dict[int, IngestTarget]:
         """Return the places for a batch in the shards that do not have it, by their numbers.
 
         Raises:
@@ -87,15 +93,15 @@ class Run:
         self._look_at_table()
         if batch <= self._newest:
             return {}
-        found = {}
+        targets = {}
         for number, slots in enumerate(self._slots):
             if slots.holds(whole_txn(self.app, batch)):
                 continue
             done = self._begun(slots, batch, parts) if self._newest < 0 else ()
-            found[number] = Target(slot=slots.next, done=done)
-        return found
+            targets[number] = IngestTarget(slot=slots.next, done=done)
+        return targets
 
-    def done(self, batch: int, parts: int, taken: Mapping[int, Sequence[Written]]) -> None:
+    def done(self, batch: int, parts: int, taken: Mapping[int, Sequence[WrittenEntries]]) -> None:
         """Go on behind what the tasks of a batch have written."""
         for number, written in taken.items():
             entries = [(one.position, one.txns(self.app, batch, parts)) for one in written]

@@ -37,9 +37,9 @@ class _EntryWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the entries of one task's shards; done before, they are not written again."""
         from holdfast.spark._ingest_rows import write_entries  # noqa: PLC0415 - planning needs no Arrow
-        from holdfast.spark._ingest_work import Work  # noqa: PLC0415
+        from holdfast.spark._ingest_work import IngestWork  # noqa: PLC0415
 
-        return _Message(json.dumps(write_entries(Work.decoded(self._work), iterator)))
+        return _Message(json.dumps(write_entries(IngestWork.decoded(self._work), iterator)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Leave what the tasks have done for the caller."""

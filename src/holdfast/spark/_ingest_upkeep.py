@@ -1,4 +1,4 @@
-"""`Upkeep`: while a query writes the log, turn the log into generations and these into the base.
+"""`IngestUpkeep`: while a query writes the log, flush it into generations and merge these.
 
 A round is begun after a batch, when the time has come, in a thread that ends with the round; so
 nothing outlives the query for long. It deletes nothing. Killed anywhere, the next one goes on.
@@ -50,7 +50,7 @@ def interval_of(given: str | timedelta | None) -> timedelta | None:
     if given is None:
         return None
     if isinstance(given, timedelta):
-        found = given
+        interval = given
     else:
         match = _INTERVAL.fullmatch(str(given))
         if match is None:
@@ -58,13 +58,13 @@ def interval_of(given: str | timedelta | None) -> timedelta | None:
                 "upkeep is an interval such as '1 minute', a timedelta, or None for no upkeep",
                 upkeep=repr(given)[:40],
             )
-        found = int(match[1]) * _UNITS[match[2].lower()]
-    if found <= timedelta(0):
+        interval = int(match[1]) * _UNITS[match[2].lower()]
+    if interval <= timedelta(0):
         raise InvalidInputError("upkeep is an interval above zero", upkeep=str(given))
-    return found
+    return interval
 
 
-class Upkeep:
+class IngestUpkeep:
     """Rounds of upkeep for one run of a query."""
 
     def __init__(self, run: Run, every: timedelta, clock: Clock | None = None) -> None:
@@ -121,8 +121,8 @@ def look_after(run: Run) -> None:
         # As its owner: entries of a stock writer from before the claim need no other claim.
         flush_log(versions, shard_id, idle=timedelta(0), owner=epoch)
         manifest = ShardManifests(versions.core, shard_id).latest()
-        found = () if manifest is None else manifest.sstables
-        behind = [one for one in found if one.generation > merged.get(shard_id, 0)]
+        sstables = () if manifest is None else manifest.sstables
+        behind = [one for one in sstables if one.generation > merged.get(shard_id, 0)]
         waiting = max(waiting, len(behind))
     if waiting >= _GENERATIONS:
         run.table.compact_lsm()

@@ -42,7 +42,7 @@ def part_txn(app: str, batch: int, part: int, parts: int) -> AppTxn:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenEntries:
     """One entry that is in the log: its position, which part of its shard's rows, and if the last.
 
     The last part says that the batch is whole.
@@ -67,7 +67,7 @@ def entry_txns(app: str, batch: int, part: int, parts: int, *, last: bool) -> li
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class IngestTarget:
     """One shard's place for a batch.
 
     Attributes:
@@ -80,7 +80,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class IngestWork:
     """What the tasks need to know.
 
     Attributes:
@@ -118,7 +118,7 @@ class Work:
     parts: int
     limit: int
     ordered: int
-    targets: Mapping[int, Target]
+    targets: Mapping[int, IngestTarget]
     answer: str
 
     def encoded(self) -> str:
@@ -126,11 +126,11 @@ class Work:
         return json.dumps(asdict(self))
 
     @classmethod
-    def decoded(cls, text: str) -> Work:
+    def decoded(cls, text: str) -> IngestWork:
         """Return what `encoded` was given."""
         given: dict[str, Any] = json.loads(text)
         targets = {
-            int(number): Target(slot=Slot(**one["slot"]), done=tuple(one["done"]))
+            int(number): IngestTarget(slot=Slot(**one["slot"]), done=tuple(one["done"]))
             for number, one in given.pop("targets").items()
         }
         return cls(**{**given, "keys": tuple(given["keys"]), "targets": targets})

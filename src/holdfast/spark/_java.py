@@ -92,10 +92,10 @@ def find_java_home(environ: Mapping[str, str] | None = None) -> Path:
 
 def parse_java_version(text: str) -> int | None:
     """Return the feature release in what `java -version` prints (8, 11, 17, ...), if any."""
-    found = _VERSION.search(text)
-    if found is None:
+    match = _VERSION.search(text)
+    if match is None:
         return None
-    major, minor = found.groups()
+    major, minor = match.groups()
     # Up to Java 8 the first number was always 1.
     return int(minor) if major == "1" and minor is not None else int(major)
 
@@ -103,9 +103,9 @@ def parse_java_version(text: str) -> int | None:
 def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     if environ.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(environ["JAVA_HOME"]) / "bin" / "java"
-    found = shutil.which("java", path=environ.get("PATH", os.defpath))
-    if found is not None:
-        yield "PATH", Path(found).resolve()
+    program = shutil.which("java", path=environ.get("PATH", os.defpath))
+    if program is not None:
+        yield "PATH", Path(program).resolve()
 
 
 def _ask(program: Path, environ: Mapping[str, str]) -> _Java | None:

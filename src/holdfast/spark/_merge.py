@@ -51,14 +51,14 @@ from holdfast.spark._merge_join import (
     quoted,
     refuse_names,
 )
-from holdfast.spark._merge_source import SOURCE, WORK, Work, Written
+from holdfast.spark._merge_source import SOURCE, WORK, MergeWork, WrittenMerge
 from holdfast.spark._progress import described
 from holdfast.spark._stage import Staged, collect
 from holdfast.spark._tasks import failure_of, raise_if_error
 from holdfast.spark._types import check_writable
 from holdfast.table import Table
 from holdfast.txn import TxnLike
-from holdfast.upkeep import KeySet, key_of
+from holdfast.upkeep import MergeKeys, key_of
 
 MergeResult: TypeAlias = ChangeResult
 """What one merge did."""
@@ -100,7 +100,7 @@ class Clauses:
         return len(self.all) == len(kinds) == 2  # noqa: PLR2004 - matched, and not matched
 
 
-class Merge:
+class SparkMerge:
     """One merge into one table."""
 
     def __init__(
@@ -165,7 +165,7 @@ class Merge:
             return self._joined(self._given, self._clauses.all)
         source = self._checked_source(base)
         stage = "rows" if self._clauses.copies_all else "small"
-        work = Work(
+        work = MergeWork(
             uri=self._table.uri,
             options=dict(self._options),
             version=int(base.version),
@@ -186,13 +186,13 @@ class Merge:
         return StagedUpsert(staged, self._on)
 
     def _joined(self, source: Frame, clauses: Sequence[Clause]) -> JoinedMerge:
-        def write(work: Work, frame: Frame) -> list[Written]:
+        def write(work: MergeWork, frame: Frame) -> list[WrittenMerge]:
             return write_changes(self._table, work, frame)
 
         return JoinedMerge(source, self._on, clauses, self._work, write)
 
-    def _work(self, base: lance.LanceDataset) -> Work:
-        return Work(
+    def _work(self, base: lance.LanceDataset) -> MergeWork:
+        return MergeWork(
             uri=self._table.uri,
             options=dict(self._options),
             version=int(base.version),
@@ -244,18 +244,18 @@ class StagedUpsert:
         keys = pa.concat_tables(parts)
         values = key_of(keys, self._on)
         check_keys(keys, values, self._on)
-        self._keys = KeySet(self._on, values)
+        self._keys = MergeKeys(self._on, values)
         self._new: list[FragmentMetadata] | None = None
         self.meets_twice = False
 
     def compute(self, base: lance.LanceDataset) -> Computed:
         """Find the rows that are replaced."""
-        found: list[np.ndarray] = []
+        addresses_of_tasks: list[np.ndarray] = []
         matched = np.zeros(len(self._keys.keys), bool)
         for addresses, keys in self._keys.matches(base):
-            found.append(addresses)
+            addresses_of_tasks.append(addresses)
             matched[self._keys.positions(keys)] = True
-        gone = by_fragment(found)
+        gone = by_fragment(addresses_of_tasks)
         replaced = sum(len(offsets) for offsets in gone.values())
         inserted = int((~matched).sum())
         self.meets_twice = replaced > len(matched) - inserted
@@ -271,7 +271,7 @@ class StagedUpsert:
         return self._keys.are_in(newest, fragments)
 
     def renew(self) -> None:
-        """Do nothing: `Merge` stages anew."""
+        """Do nothing: `SparkMerge` stages anew."""
 
     def _fragments(self, base: lance.LanceDataset) -> list[FragmentMetadata]:
         if self._new is None:
@@ -281,7 +281,7 @@ class StagedUpsert:
         return self._new
 
 
-def write_changes(table: Table, work: Work, frame: Frame) -> list[Written]:
+def write_changes(table: Table, work: MergeWork, frame: Frame) -> list[WrittenMerge]:
     """Let Spark's tasks write files for the rows of a frame; nobody sees them yet.
 
     Raises:
@@ -294,7 +294,7 @@ def write_changes(table: Table, work: Work, frame: Frame) -> list[Written]:
     store = table.core.store
     bodies = json.loads(store.get(work.answer))
     store.delete([work.answer])
-    parts = [Written(**json.loads(body)) for body in bodies]
+    parts = [WrittenMerge(**json.loads(body)) for body in bodies]
     for part in parts:
         raise_if_error(part.error or {})
     return parts
@@ -310,9 +310,9 @@ __all__ = [
     "Clauses",
     "Frame",
     "Matched",
-    "Merge",
     "MergeResult",
     "NotMatched",
+    "SparkMerge",
     "fragments_of",
     "write_changes",
 ]

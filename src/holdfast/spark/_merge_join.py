@@ -26,8 +26,8 @@ from holdfast.spark._merge_source import (
     SOURCE,
     WORK,
     WRITES,
-    Work,
-    Written,
+    MergeWork,
+    WrittenMerge,
     grouped,
     unpacked_offsets,
 )
@@ -59,8 +59,8 @@ class JoinedMerge:
         source: Frame,
         on: Sequence[str],
         clauses: Sequence[Clause],
-        work: Callable[[lance.LanceDataset], Work],
-        write: Callable[[Work, Frame], list[Written]],
+        work: Callable[[lance.LanceDataset], MergeWork],
+        write: Callable[[MergeWork, Frame], list[WrittenMerge]],
     ) -> None:
         self._given = source
         self._spark = source.sparkSession
@@ -97,7 +97,7 @@ class JoinedMerge:
         keys = self._source.select(*map(quoted, self._on))
         return bool(keys.join(fresh, self._on, "left_semi").limit(1).collect())
 
-    def _changes(self, base: lance.LanceDataset, work: Work) -> Frame:
+    def _changes(self, base: lance.LanceDataset, work: MergeWork) -> Frame:
         """Return rows to write and to take away, with the address that each one replaces."""
         copies = f.count(f.lit(1)).over(Window.partitionBy(*map(quoted, self._on)))
         source = self._source.withColumn(COPIES, copies).alias("source")
@@ -169,7 +169,7 @@ class JoinedMerge:
     def _needs_target(self) -> bool:
         return any(one.where is not None or one.values is not None for one in self._clauses)
 
-    def _table(self, base: lance.LanceDataset, work: Work, names: Sequence[str]) -> Frame:
+    def _table(self, base: lance.LanceDataset, work: MergeWork, names: Sequence[str]) -> Frame:
         """Return columns of a version, with the addresses of its rows."""
         columns = spark_schema(base.schema, list(names)).add(ADDRESS, "long")
         reader = self._spark.read.format(SOURCE).schema(columns)
@@ -193,7 +193,7 @@ class JoinedMerge:
                 )
 
 
-def computed_of(parts: Sequence[Written]) -> Computed:
+def computed_of(parts: Sequence[WrittenMerge]) -> Computed:
     """Return what tasks have written as one change."""
     lots: dict[int, list[Any]] = {}
     for part in parts:
@@ -210,7 +210,7 @@ def computed_of(parts: Sequence[Written]) -> Computed:
     )
 
 
-def refuse_keys(parts: Sequence[Written], on: Sequence[str]) -> None:
+def refuse_keys(parts: Sequence[WrittenMerge], on: Sequence[str]) -> None:
     """Refuse keys that are null, or there more than once.
 
     Raises:

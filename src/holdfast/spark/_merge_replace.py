@@ -17,7 +17,7 @@ from holdfast.errors import InvalidInputError
 from holdfast.formats import temporary_path
 from holdfast.spark._merge import fragments_of, write_changes
 from holdfast.spark._merge_join import Frame, quoted
-from holdfast.spark._merge_source import ADDRESS, COPIES, WRITES, Work, Written
+from holdfast.spark._merge_source import ADDRESS, COPIES, WRITES, MergeWork, WrittenMerge
 from holdfast.spark._progress import described
 from holdfast.spark._types import check_writable
 from holdfast.table import Table
@@ -33,7 +33,7 @@ class FrameReplace(Where):
         self._options = options
         self._frame = df
         self._where = where
-        self._parts: list[Written] | None = None
+        self._parts: list[WrittenMerge] | None = None
         self._version = 0
         self._columns: object = None
 
@@ -74,7 +74,7 @@ class FrameReplace(Where):
             begun_on=self._version,
         )
 
-    def _written(self, base: lance.LanceDataset) -> list[Written]:
+    def _written(self, base: lance.LanceDataset) -> list[WrittenMerge]:
         check_writable(self._frame.schema, base.schema)
         given = set(self._frame.columns)
         columns = [
@@ -87,7 +87,7 @@ class FrameReplace(Where):
             f.lit(1).cast("long").alias(COPIES),
             meets.alias(WRITES),
         ]
-        work = Work(
+        work = MergeWork(
             uri=self._table.uri,
             options=dict(self._options),
             version=int(base.version),

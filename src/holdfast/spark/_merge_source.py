@@ -42,7 +42,7 @@ _OFFSET_MASK = (1 << _FRAGMENT_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class MergeWork:
     """What the tasks need to know; plain data.
 
     Attributes:
@@ -71,7 +71,7 @@ class Work:
         return json.dumps(asdict(self))
 
     @classmethod
-    def decoded(cls, text: str) -> Work:
+    def decoded(cls, text: str) -> MergeWork:
         """Return what `encoded` was given."""
         given = json.loads(text)
         groups = tuple(tuple(group) for group in given.pop("fragments"))
@@ -86,7 +86,7 @@ class Work:
 
 
 @dataclass(slots=True, kw_only=True)
-class Written:
+class WrittenMerge:
     """What one task has written, and what it found wrong with the source.
 
     Attributes:
@@ -120,12 +120,12 @@ class MergeSource(DataSource):
 
     def reader(self, schema: Any) -> DataSourceReader:  # noqa: ANN401 - Spark's schema
         """Return the reader of keys."""
-        return _KeyReader(Work.decoded(self.options[WORK]), schema)
+        return _KeyReader(MergeWork.decoded(self.options[WORK]), schema)
 
     def writer(self, schema: object, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001 - Spark calls it so
         """Return the writer of changes."""
         del schema, overwrite
-        return _ChangeWriter(Work.decoded(self.options[WORK]))
+        return _ChangeWriter(MergeWork.decoded(self.options[WORK]))
 
 
 class _Group(InputPartition):
@@ -136,7 +136,7 @@ class _Group(InputPartition):
 
 
 class _KeyReader(DataSourceReader):
-    def __init__(self, work: Work, schema: Any) -> None:  # noqa: ANN401 - Spark's schema
+    def __init__(self, work: MergeWork, schema: Any) -> None:  # noqa: ANN401 - Spark's schema
         self._work = work
         self._schema = schema
 
@@ -163,27 +163,27 @@ class _KeyReader(DataSourceReader):
 
 
 @dataclass
-class _Message(WriterCommitMessage):
+class _MergeMessage(WriterCommitMessage):
     body: str
 
 
 class _ChangeWriter(DataSourceArrowWriter):
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: MergeWork) -> None:
         self._work = work
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the changes of one task; files only, under new names."""
         if self._work.stage:
-            from holdfast.spark._stage import Stage  # noqa: PLC0415 - loads Arrow
+            from holdfast.spark._stage import StagedSource  # noqa: PLC0415 - loads Arrow
 
-            return _Message(json.dumps(asdict(Stage(self._work).write(iterator))))
-        return _Message(json.dumps(asdict(ChangedRows(self._work).write(iterator))))
+            return _MergeMessage(json.dumps(asdict(StagedSource(self._work).write(iterator))))
+        return _MergeMessage(json.dumps(asdict(ChangedRows(self._work).write(iterator))))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Leave what the tasks have written for the caller, who alone commits."""
         from holdfast.storage import open_store  # noqa: PLC0415 - only here is it needed
 
-        bodies = [message.body for message in messages if isinstance(message, _Message)]
+        bodies = [message.body for message in messages if isinstance(message, _MergeMessage)]
         store = open_store(self._work.uri, StorageOptions(self._work.options))
         store.put(self._work.answer, json.dumps(bodies).encode())
 
@@ -194,13 +194,13 @@ class _ChangeWriter(DataSourceArrowWriter):
 class ChangedRows:
     """Writes the changes of one task."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: MergeWork) -> None:
         self._work = work
         self._table = work.dataset()
         self._gone: dict[int, list[Any]] = defaultdict(list)  # Any: numpy's arrays
-        self._done = Written()
+        self._done = WrittenMerge()
 
-    def write(self, batches: Iterator[Any]) -> Written:
+    def write(self, batches: Iterator[Any]) -> WrittenMerge:
         """Write them, and return what was written.
 
         An error that trying again would not mend is an answer, for which Spark need not try
@@ -217,7 +217,7 @@ class ChangedRows:
                 raise
             for _ in batches:  # to the end: Spark expects its rows to be taken
                 pass
-            return Written(error=self._done.error)
+            return WrittenMerge(error=self._done.error)
         self._done.new = [json.dumps(fragment.to_json()) for fragment in fragments]
         self._done.gone = {
             str(number): packed_offsets(lots) for number, lots in sorted(self._gone.items())
@@ -257,9 +257,9 @@ class ChangedRows:
         self._done.nulls += max((int(one.null_count) for one in of_source.columns), default=0)
         room = _SHOWN_KEYS - len(self._done.repeated)
         repeated = keys.filter(pc.greater(batch.column(COPIES), 1)).slice(0, max(room, 0))
-        found = [str(list(row.values())) for row in repeated.to_pylist()]
+        key_texts = [str(list(row.values())) for row in repeated.to_pylist()]
         self._done.repeated += [
-            key for key in dict.fromkeys(found) if key not in self._done.repeated
+            key for key in dict.fromkeys(key_texts) if key not in self._done.repeated
         ]
 
     def _note(self, batch: Any) -> None:  # noqa: ANN401 - Arrow's batch

@@ -50,7 +50,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class SparkOptions:
     """What a user gave, read and checked. It travels to Spark's workers.
 
     Attributes:
@@ -97,12 +97,12 @@ def _flag(name: str, text: str) -> bool:
 
 def _names(name: str, text: str) -> tuple[str, ...]:
     """Return comma-separated names; backquotes hold a name with a comma together."""
-    found = re.findall(r"\s*(`(?:[^`]|``)+`|[^,`]+?)\s*(?:,|$)", text)
-    if not found or re.sub(r"\s*(`(?:[^`]|``)+`|[^,`]+?)\s*(?:,|$)", "", text).strip():
+    parts = re.findall(r"\s*(`(?:[^`]|``)+`|[^,`]+?)\s*(?:,|$)", text)
+    if not parts or re.sub(r"\s*(`(?:[^`]|``)+`|[^,`]+?)\s*(?:,|$)", "", text).strip():
         raise InvalidInputError(
             f"option {name} is a list of columns such as a,b,`with, comma`", given=repr(text[:80])
         )
-    names = tuple(part[1:-1].replace("``", "`") if part[0] == "`" else part for part in found)
+    names = tuple(part[1:-1].replace("``", "`") if part[0] == "`" else part for part in parts)
     if len(set(names)) != len(names):
         raise InvalidInputError(f"option {name} names a column twice")
     return names
@@ -399,7 +399,7 @@ SIZE_SUFFIX = ".arrow.fixed-size-list.size"
 _OF_SPARK = {"path", "checkpointlocation", "queryname"}
 
 
-def parse(options: Mapping[str, str], use: Use) -> Given:
+def parse(options: Mapping[str, str], use: Use) -> SparkOptions:
     """Read what Spark hands over for one use.
 
     Raises:
@@ -423,7 +423,7 @@ def parse(options: Mapping[str, str], use: Use) -> Given:
     for column, size in (values.get("vectorColumns") or {}).items():
         if sizes.setdefault(column.lower(), size) != size:
             raise InvalidInputError("a vector column has two lengths: keep one", column=column)
-    return Given(
+    return SparkOptions(
         path=_path_of(options), storage=StorageOptions(storage), values=values, sizes=sizes
     )
 

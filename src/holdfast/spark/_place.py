@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import lance
 
-from holdfast.commits import translated
+from holdfast.commits import translate_errors
 from holdfast.core import address_of
 from holdfast.options import StorageOptions, resolve
-from holdfast.spark._options import Given
+from holdfast.spark._options import SparkOptions
 from holdfast.storage import open_store
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Place:
     commit_store: str | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, given: Given) -> Place:
+    def of(cls, given: SparkOptions) -> Place:
         """Return the place that a user's options name; a path is made absolute here.
 
         Raises:
@@ -76,5 +76,5 @@ class Place:
             UnavailableError: the store gave no answer.
         """
         resolved = {key: resolve(key, value) for key, value in self.storage.items()}
-        with translated(self.uri):
+        with translate_errors(self.uri):
             return lance.dataset(self.uri, version=version, storage_options=resolved or None)

@@ -24,7 +24,7 @@ from holdfast.errors import (
 )
 from holdfast.formats import DATA_FOLDER, key_columns
 from holdfast.spark._evolve import evolve, plan_evolution
-from holdfast.spark._options import Given
+from holdfast.spark._options import SparkOptions
 from holdfast.spark._place import Place
 from holdfast.spark._types import check_writable, table_schema
 
@@ -37,7 +37,7 @@ _TRIES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class WritePlan:
     """How tasks write: the same for every attempt of every task.
 
     Attributes:
@@ -55,7 +55,7 @@ class Plan:
     limits: Mapping[str, Any]
 
 
-def plan_write(frame: StructType, given: Given, *, replaces: bool) -> Plan:
+def plan_write(frame: StructType, given: SparkOptions, *, replaces: bool) -> WritePlan:
     """Make sure that the table is there and that the frame fits it; safe to call again.
 
     Raises:
@@ -78,7 +78,7 @@ def plan_write(frame: StructType, given: Given, *, replaces: bool) -> Plan:
             columns = check_writable(frame, dataset.schema)
             _check_sizes(columns, given)
             columns = dataset.schema if replaces else columns
-        return Plan(
+        return WritePlan(
             place=place,
             version=int(dataset.version),
             columns=columns,
@@ -87,7 +87,7 @@ def plan_write(frame: StructType, given: Given, *, replaces: bool) -> Plan:
         )
 
 
-def plan_creation(frame: StructType, given: Given) -> Plan:
+def plan_creation(frame: StructType, given: SparkOptions) -> WritePlan:
     """Return how tasks write for a table that the commit of their rows will create.
 
     Raises:
@@ -99,7 +99,7 @@ def plan_creation(frame: StructType, given: Given) -> Plan:
         "max_rows_per_file": given.get("maxRowsPerFile"),
         "max_bytes_per_file": given.get("maxBytesPerFile"),
     }
-    return Plan(
+    return WritePlan(
         place=Place.of(given),
         version=0,
         columns=add_key(table_schema(frame, given.sizes), given.get("primaryKey") or ()),
@@ -108,7 +108,9 @@ def plan_creation(frame: StructType, given: Given) -> Plan:
     )
 
 
-def _limits(dataset: lance.LanceDataset, given: Given) -> dict[str, Any]:  # Any: numbers and words
+def _limits(
+    dataset: lance.LanceDataset, given: SparkOptions
+) -> dict[str, Any]:  # Any: numbers and words
     asked = {
         "max_rows_per_file": given.get("maxRowsPerFile"),
         "max_bytes_per_file": given.get("maxBytesPerFile"),
@@ -118,7 +120,7 @@ def _limits(dataset: lance.LanceDataset, given: Given) -> dict[str, Any]:  # Any
 
 
 @contextmanager
-def _opened(place: Place, frame: StructType, given: Given) -> Iterator[Opened]:
+def _opened(place: Place, frame: StructType, given: SparkOptions) -> Iterator[Opened]:
     """Hold the table open, having created it if there is none."""
     table, dataset = _found(place) or _created(place, frame, given)
     try:
@@ -143,7 +145,7 @@ def _found(place: Place) -> Opened | None:
         return _with_newest(place.table()) if table.core.store.list(DATA_FOLDER) else None
 
 
-def _created(place: Place, frame: StructType, given: Given) -> Opened:
+def _created(place: Place, frame: StructType, given: SparkOptions) -> Opened:
     from holdfast.lifecycle import create_table  # noqa: PLC0415 - workers do without
 
     schema = table_schema(frame, given.sizes)
@@ -176,7 +178,7 @@ def _key_of(schema: pa.Schema) -> list[str]:
     return list(key_columns(schema))
 
 
-def _check_key(schema: pa.Schema, given: Given) -> None:
+def _check_key(schema: pa.Schema, given: SparkOptions) -> None:
     asked = given.get("primaryKey")
     there = _key_of(schema)
     if asked is not None and sorted(asked) != sorted(there):
@@ -186,7 +188,7 @@ def _check_key(schema: pa.Schema, given: Given) -> None:
         )
 
 
-def _check_sizes(columns: pa.Schema, given: Given) -> None:
+def _check_sizes(columns: pa.Schema, given: SparkOptions) -> None:
     lengths = {f.name.lower(): getattr(f.type, "list_size", None) for f in columns}
     for name, size in given.sizes.items():
         if lengths.get(name) != size:
@@ -197,7 +199,7 @@ def _check_sizes(columns: pa.Schema, given: Given) -> None:
             )
 
 
-def _widened(table: Table, frame: StructType, given: Given) -> lance.LanceDataset:
+def _widened(table: Table, frame: StructType, given: SparkOptions) -> lance.LanceDataset:
     """Return the newest version once its columns hold those of the frame."""
     for left in reversed(range(_TRIES)):
         dataset = table.dataset()

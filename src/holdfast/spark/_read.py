@@ -1,7 +1,7 @@
 """Reading a table in Spark: one version, pinned when the read is planned, fragments per task.
 
 A DataFrame sees one version from its first action on: the version is in every partition, and
-with it, unless told otherwise, one snapshot of the rows that are newer than it; see `_fresh`. A
+with it, by default, one snapshot of the rows that are newer than it; see `_fresh`. A
 filter comes as an option of the load only. `pushFilters` is left out on purpose: Spark
 keeps what was pushed for one query and applies it to others on the same DataFrame.
 """
@@ -20,11 +20,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from holdfast.changes import change_schema
-from holdfast.commits import translated
+from holdfast.commits import translate_errors
 from holdfast.errors import InvalidInputError, NotFoundError, UnsupportedError
 from holdfast.options import suggestion
 from holdfast.spark._fresh import FreshPart, fresh_record, parts_of, read_fresh
-from holdfast.spark._options import Given, Use, parse
+from holdfast.spark._options import SparkOptions, Use, parse
 from holdfast.spark._place import Place
 from holdfast.spark._search import SearchPart, is_search, read_search, with_score
 from holdfast.spark._types import batches_for_spark, check_readable, spark_schema
@@ -52,7 +52,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part(InputPartition):
+class ReadPart(InputPartition):
     """What one task reads: fragments, each as one version shows it."""
 
     pieces: tuple[Piece, ...]
@@ -74,7 +74,7 @@ def schema_of(options: Mapping[str, str]) -> StructType:
         return spark_schema(with_score(dataset.schema, given), given.get("columns"))
 
 
-def parse_reading(options: Mapping[str, str]) -> Given:
+def parse_reading(options: Mapping[str, str]) -> SparkOptions:
     """Read options that may be those of a batch or of a stream.
 
     Raises:
@@ -88,7 +88,7 @@ def parse_reading(options: Mapping[str, str]) -> Given:
         raise error from None
 
 
-def version_of(table: Table, given: Given) -> int:
+def version_of(table: Table, given: SparkOptions) -> int:
     """Return the version that a load asks for, the newest if it asks for none.
 
     Raises:
@@ -113,10 +113,10 @@ def _version_at(table: Table, text: str) -> int:
             "option timestampAsOf is a time such as 2026-11-16T10:00:00Z", given=repr(text[:40])
         ) from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    found = [info.version for info in table.history() if info.time <= moment]
-    if not found:
+    versions = [info.version for info in table.history() if info.time <= moment]
+    if not versions:
         raise NotFoundError("the table has no version as old as that", time=moment.isoformat())
-    return max(found)
+    return max(versions)
 
 
 def _tagged(table: Table, tag: str) -> int:
@@ -195,7 +195,7 @@ class BatchReader(DataSourceReader):
 
     def _check_filter(self, dataset: Any) -> None:  # noqa: ANN401 - untyped pylance
         if self._given.get("filter") is not None:
-            with translated(self._place.uri):
+            with translate_errors(self._place.uri):
                 dataset.scanner(filter=self._given.get("filter"), limit=0).to_table()
 
 
@@ -234,14 +234,14 @@ def share_out(pieces: Iterable[Piece], per_part: int | None) -> list[InputPartit
         group.append(piece)
         full = sum(p.size for p in group) >= _PARTITION_BYTES
         if len(group) == per_part or (per_part is None and full):
-            parts.append(Part(tuple(group)))
+            parts.append(ReadPart(tuple(group)))
             group = []
-    return [*parts, Part(tuple(group))] if group else parts
+    return [*parts, ReadPart(tuple(group))] if group else parts
 
 
 def fragments_of(part: InputPartition) -> list[int]:
     """Return the fragments that a task reads."""
-    return [piece.fragment for piece in part.pieces] if isinstance(part, Part) else []
+    return [piece.fragment for piece in part.pieces] if isinstance(part, ReadPart) else []
 
 
 def read_part(
@@ -260,14 +260,14 @@ def read_part(
         NotFoundError: a version, or one of its files, is not there any more.
         InvalidInputError: a value has no place in Spark's type.
     """
-    pieces = part.pieces if isinstance(part, Part) else ()  # Spark makes one of its own of none
+    pieces = part.pieces if isinstance(part, ReadPart) else ()  # Spark makes one of its own of none
     for (version, start, rows), group in itertools.groupby(pieces, key=_together):
         dataset = place.plain(version)
         there = set(dataset.schema.names)
         asked = ADDRESSES & (set(schema.fieldNames()) - there)
         fragments: list[Any] = [dataset.get_fragment(piece.fragment) for piece in group]
         most = limit if rows is None else rows if limit is None else min(rows, limit)
-        with translated(place.uri):
+        with translate_errors(place.uri):
             scanner = dataset.scanner(
                 columns=[name for name in schema.fieldNames() if name in there],
                 with_row_id="_rowid" in asked,

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from holdfast.errors import NotFoundError
 from holdfast.options import resolve
 from holdfast.read import SCORE, search_base
-from holdfast.spark._options import Given
+from holdfast.spark._options import SparkOptions
 from holdfast.spark._place import Place
 from holdfast.spark._types import batches_for_spark
 from holdfast.storage import open_store
@@ -37,18 +37,18 @@ class SearchPart(InputPartition):
     record: SnapshotRecord | None = None
 
 
-def is_search(given: Given) -> bool:
+def is_search(given: SparkOptions) -> bool:
     """Tell whether a load is a search."""
     return given.get("searchColumn") is not None
 
 
-def with_score(schema: pa.Schema, given: Given) -> pa.Schema:
+def with_score(schema: pa.Schema, given: SparkOptions) -> pa.Schema:
     """Return the columns that a load has: those of a search have a score, too."""
     return schema.append(pa.field(SCORE, pa.float32())) if is_search(given) else schema
 
 
 def read_search(
-    place: Place, part: SearchPart, schema: StructType, given: Given
+    place: Place, part: SearchPart, schema: StructType, given: SparkOptions
 ) -> Iterator[pa.RecordBatch]:
     """Yield what a search finds, best first; runs in a task.
 
@@ -58,15 +58,15 @@ def read_search(
         SnapshotExpiredError: files of the snapshot are gone: load again.
     """
     columns = [name for name in schema.fieldNames() if name != SCORE]
-    found = (
+    matches = (
         _search_base(place, part.version, columns, given)
         if part.record is None
         else _search_all(place, part.record, columns, given)
     )
-    yield from batches_for_spark(iter(found.select(schema.fieldNames()).to_batches()), schema)
+    yield from batches_for_spark(iter(matches.select(schema.fieldNames()).to_batches()), schema)
 
 
-def _search_base(place: Place, version: int, columns: list[str], given: Given) -> pa.Table:
+def _search_base(place: Place, version: int, columns: list[str], given: SparkOptions) -> pa.Table:
     return search_base(
         place.plain(version),
         place.uri,
@@ -78,8 +78,10 @@ def _search_base(place: Place, version: int, columns: list[str], given: Given) -
     )
 
 
-def _search_all(place: Place, record: SnapshotRecord, columns: list[str], given: Given) -> pa.Table:
-    from holdfast.read import expired, open_view, search_view  # noqa: PLC0415 - only here
+def _search_all(
+    place: Place, record: SnapshotRecord, columns: list[str], given: SparkOptions
+) -> pa.Table:
+    from holdfast.read import expired_error, open_view, search_view  # noqa: PLC0415 - only here
 
     resolved = {key: resolve(key, value) for key, value in place.storage.items()}
     column = given.get("searchColumn")
@@ -93,4 +95,4 @@ def _search_all(place: Place, record: SnapshotRecord, columns: list[str], given:
             filter=given.get("filter"),
         )
     except NotFoundError as error:
-        raise expired() from error
+        raise expired_error() from error

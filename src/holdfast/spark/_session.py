@@ -65,7 +65,7 @@ def session(
     for key, value in (config or {}).items():
         builder = builder.config(key, value)
     with warnings.catch_warnings():
-        # Spark's launcher forks only to start another program at once.
+        # Spark's launcher forks only to start another program immediately.
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         return builder.getOrCreate()
 

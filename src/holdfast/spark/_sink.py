@@ -28,8 +28,8 @@ from pyspark.sql.types import StructType
 
 from holdfast.errors import HoldfastError
 from holdfast.spark._ingest import Ingest, Planned, ingest
-from holdfast.spark._ingest_work import WORK, Work, decode_columns
-from holdfast.spark._options import Given, Use, parse
+from holdfast.spark._ingest_work import WORK, IngestWork, decode_columns
+from holdfast.spark._options import SparkOptions, Use, parse
 from holdfast.spark._types import spark_schema
 
 Question: TypeAlias = dict[str, Any]
@@ -39,7 +39,7 @@ DRIVES = "secretSink"
 """That a load is the driver of a sink; the sink in Java says so, users never do."""
 
 
-def ingest_of(given: Given) -> Ingest:
+def ingest_of(given: SparkOptions) -> Ingest:
     """Return what writes batches as the options of a sink say.
 
     Raises:
@@ -149,7 +149,7 @@ class SinkDriver(DataSourceStreamReader):
         }
 
 
-def _other_type(schema: StructType, work: Work) -> str | None:
+def _other_type(schema: StructType, work: IngestWork) -> str | None:
     """Return the type of the column that rows are divided by, if the frame has it as another."""
     if work.column is None or work.column not in schema.names:
         return None

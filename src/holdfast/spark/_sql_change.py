@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 from holdfast._clock import SystemClock
 from holdfast.errors import CommitUnknownError, UnavailableError
 from holdfast.formats import key_columns
-from holdfast.spark._merge_source import Work, Written
+from holdfast.spark._merge_source import MergeWork, WrittenMerge
 from holdfast.spark._options import Use, parse
 from holdfast.spark._place import Place
 from holdfast.spark._sql_keys import InsertedKeys, RowsWithKeys, as_inserts, inserted_keys
@@ -75,7 +75,7 @@ class ChangeWriter(DataSourceArrowWriter):
         self._applied = False
         self._key: tuple[str, ...] = ()
         self._txn = self._plan(given.get("txnAppId"), given.get("txnVersion"))
-        self._work = Work(
+        self._work = MergeWork(
             uri=self._place.uri,
             options=dict(given.storage),
             version=self._version,
@@ -103,7 +103,7 @@ class ChangeWriter(DataSourceArrowWriter):
         if self._applied:
             for _ in iterator:  # to the end: Spark expects its rows to be taken
                 pass
-            return _Message(json.dumps(asdict(Written())))
+            return _Message(json.dumps(asdict(WrittenMerge())))
         rows = as_inserts(iterator) if self._only_inserts else iterator
         condition = self._looks_at if self._replaces else None
         return _Message(json.dumps(asdict(RowsWithKeys(self._work, condition).write(rows))))
@@ -119,7 +119,9 @@ class ChangeWriter(DataSourceArrowWriter):
         if self._applied:
             log.info("already applied: txn=%s table=%s", self._txn, self._place.uri)
             return
-        parts = [Written(**json.loads(one.body)) for one in messages if isinstance(one, _Message)]
+        parts = [
+            WrittenMerge(**json.loads(one.body)) for one in messages if isinstance(one, _Message)
+        ]
         for part in parts:
             raise_if_error(part.error or {})
         from holdfast.spark._merge_join import computed_of  # noqa: PLC0415 - workers do without

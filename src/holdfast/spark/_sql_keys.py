@@ -17,10 +17,17 @@ import pyarrow.compute as pc
 from holdfast.edit import by_fragment, check_keys
 from holdfast.errors import InvalidInputError
 from holdfast.memtable import matching
-from holdfast.spark._merge_source import ADDRESS, COPIES, WRITES, ChangedRows, Work, Written
+from holdfast.spark._merge_source import (
+    ADDRESS,
+    COPIES,
+    WRITES,
+    ChangedRows,
+    MergeWork,
+    WrittenMerge,
+)
 from holdfast.spark._stage import collect, keep_keys
 from holdfast.storage import ObjectStore
-from holdfast.upkeep import KeySet, key_of
+from holdfast.upkeep import MergeKeys, key_of
 
 _SHOWN_KEYS = 10
 
@@ -33,12 +40,12 @@ class RowsWithKeys(ChangedRows):
         condition: what the rows meet, in Lance's SQL; None for any.
     """
 
-    def __init__(self, work: Work, condition: str | None = None) -> None:
+    def __init__(self, work: MergeWork, condition: str | None = None) -> None:
         super().__init__(work)
         self._condition = condition
         self._keys: list[pa.RecordBatch] = []
 
-    def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, batches: Iterator[pa.RecordBatch]) -> WrittenMerge:
         """Write them, and return what was written."""
         done = super().write(batches)
         if self._keys and done.error is None:
@@ -94,7 +101,7 @@ class InsertedKeys:
         self._on = tuple(on)
         values = key_of(keys, self._on)
         check_keys(keys, values, self._on)
-        self._set = KeySet(self._on, values)
+        self._set = MergeKeys(self._on, values)
 
     def check(self, base: lance.LanceDataset, gone: Mapping[int, np.ndarray]) -> None:
         """Refuse keys that a row of a version has, unless that row goes.
@@ -119,7 +126,7 @@ class InsertedKeys:
 
 
 def inserted_keys(
-    parts: Sequence[Written], store: ObjectStore, on: Sequence[str]
+    parts: Sequence[WrittenMerge], store: ObjectStore, on: Sequence[str]
 ) -> InsertedKeys | None:
     """Return the keys that tasks have kept; None if they inserted no rows.
 

@@ -26,7 +26,7 @@ from holdfast._ids import RandomIds
 from holdfast.errors import HoldfastError
 from holdfast.formats import Content, temporary_path
 from holdfast.options import StorageOptions
-from holdfast.spark._merge_source import Work, Written
+from holdfast.spark._merge_source import MergeWork, WrittenMerge
 from holdfast.spark._tasks import error_answer
 from holdfast.spark._types import batch_for_table
 from holdfast.storage import ObjectStore, open_store
@@ -35,18 +35,18 @@ FEW_BYTES = 1 << 20
 """What a task sends in its answer."""
 
 
-class Stage:
+class StagedSource:
     """Stages the rows of one task."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: MergeWork) -> None:
         self._work = work
         self._table = work.dataset()
         self._writes = work.stage == "rows"
         self._keys: list[pa.RecordBatch] = []
 
-    def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, batches: Iterator[pa.RecordBatch]) -> WrittenMerge:
         """Stage them; what trying again would not mend is an answer."""
-        done = Written()
+        done = WrittenMerge()
         try:
             done.staged = self._stage(self._checked(batches), done)
         except HoldfastError as error:
@@ -57,7 +57,7 @@ class Stage:
             pass
         return done
 
-    def _stage(self, batches: Iterator[pa.RecordBatch], done: Written) -> dict[str, str]:
+    def _stage(self, batches: Iterator[pa.RecordBatch], done: WrittenMerge) -> dict[str, str]:
         few: list[pa.RecordBatch] = []
         size = 0
         for batch in batches:
@@ -71,7 +71,9 @@ class Stage:
             return {"too_many": "true"}
         return self._write_fragments(chain(few, batches), done)
 
-    def _write_fragments(self, batches: Iterator[pa.RecordBatch], done: Written) -> dict[str, str]:
+    def _write_fragments(
+        self, batches: Iterator[pa.RecordBatch], done: WrittenMerge
+    ) -> dict[str, str]:
         schema = self._table.schema
         noted = (self._noted(batch) for batch in batches)
         problems: list[HoldfastError] = []
@@ -133,7 +135,7 @@ class Staged:
     too_many: bool
 
 
-def collect(parts: Sequence[Written], store: ObjectStore, version: int) -> Staged:
+def collect(parts: Sequence[WrittenMerge], store: ObjectStore, version: int) -> Staged:
     """Return what tasks have staged; reads their keys, and removes the files with them."""
     told = [part.staged for part in parts]
     rows = [_batches(base64.b64decode(one["rows"])) for one in told if "rows" in one]
@@ -150,14 +152,14 @@ def collect(parts: Sequence[Written], store: ObjectStore, version: int) -> Stage
     )
 
 
-def keep_keys(work: Work, keys: Sequence[pa.RecordBatch]) -> dict[str, str]:
+def keep_keys(work: MergeWork, keys: Sequence[pa.RecordBatch]) -> dict[str, str]:
     """Return keys for the answer of a task; many are put into an object of their own."""
     if sum(batch.nbytes for batch in keys) <= FEW_BYTES:
         return {"rows": _text(keys)}
     return _put_keys(work, keys)
 
 
-def _put_keys(work: Work, keys: Sequence[pa.RecordBatch]) -> dict[str, str]:
+def _put_keys(work: MergeWork, keys: Sequence[pa.RecordBatch]) -> dict[str, str]:
     path = temporary_path(RandomIds().token())
     open_store(work.uri, StorageOptions(work.options)).put(path, _bytes(keys))
     return {"keys": path}

@@ -37,14 +37,14 @@ from holdfast.spark._merge import (
     Clauses,
     Frame,
     Matched,
-    Merge,
     MergeResult,
     NotMatched,
+    SparkMerge,
     fragments_of,
     write_changes,
 )
 from holdfast.spark._merge_replace import FrameReplace
-from holdfast.spark._merge_source import ADDRESS, COPIES, WRITES, Work
+from holdfast.spark._merge_source import ADDRESS, COPIES, WRITES, MergeWork
 from holdfast.spark._options import as_s3
 from holdfast.spark._progress import Progress, Session, described, is_connect
 from holdfast.spark._types import check_writable
@@ -107,7 +107,7 @@ class SparkTable:
     ) -> Frame:
         """Return one version as a DataFrame; the newest by default.
 
-        Which version it sees is settled here. Ask again to see what was written since.
+        Which version it sees is fixed here. Ask again to see what was written since.
 
         Args:
             version: the version.
@@ -255,7 +255,7 @@ class SparkTable:
             f.lit(1).cast("long").alias(COPIES),
             f.lit(True).alias(WRITES),
         ]
-        work = Work(
+        work = MergeWork(
             uri=self.uri,
             options=dict(self._options),
             version=int(base.version),
@@ -322,7 +322,7 @@ class SparkTable:
         )
         if tries < 1:
             raise InvalidInputError("tries is at least 1", tries=tries)
-        merge = Merge(self._table, self._options, df, on, chosen, over_log=over_log)
+        merge = SparkMerge(self._table, self._options, df, on, chosen, over_log=over_log)
         return merge.run(txn, tries)
 
     def update(
@@ -576,9 +576,9 @@ class SparkTable:
         Raises:
             NotFoundError: there is no such version.
         """
-        settled = self._version(version)
-        self.df(settled).createOrReplaceTempView(name)
-        return ViewResult(name=name, version=settled)
+        fixed = self._version(version)
+        self.df(fixed).createOrReplaceTempView(name)
+        return ViewResult(name=name, version=fixed)
 
     def history(self, limit: int | None = None) -> list[VersionInfo]:
         """Return the versions, newest first; see `Table.history`.
@@ -654,7 +654,7 @@ class UpsertBatch:
         app = self.app or _query_of(df.sparkSession)
         table = open_table(self.uri, self.options, commit_store=self.commit_store)
         try:
-            merge = Merge(table, self.options, df, self.on, self.clauses)
+            merge = SparkMerge(table, self.options, df, self.on, self.clauses)
             merge.run((app, int(batch_id)), TRIES)
         finally:
             table.close()

@@ -33,7 +33,7 @@ _SCHEMA = "number int, answer string"
 # Spark hides the values of options whose names speak of secrets: inputs may hold some.
 _TASK, _INPUTS = "task", "secretInputs"
 
-# Errors that trying again will not mend: they are answers, and end the job at once.
+# Errors that trying again will not mend: they are answers, and end the job immediately.
 _FINAL = {
     ErrorKind.ALREADY_EXISTS,
     ErrorKind.COLLECTED,
@@ -105,15 +105,15 @@ def find_task(task: str) -> Task:
     """
     module, colon, function = task.partition(":")
     try:
-        found = getattr(importlib.import_module(module), function) if colon else None
+        loaded = getattr(importlib.import_module(module), function) if colon else None
     except (ImportError, AttributeError, ValueError):
-        found = None
-    if not callable(found):
+        loaded = None
+    if not callable(loaded):
         raise InvalidInputError(
             "a task is named as 'package.module:function', and importable on every executor",
             task=task,
         )
-    return found  # type: ignore[no-any-return]
+    return loaded  # type: ignore[no-any-return]
 
 
 def error_answer(error: HoldfastError) -> Answer | None:

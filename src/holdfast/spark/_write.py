@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._ids import Ids, RandomIds
-from holdfast.commits import translated
+from holdfast.commits import translate_errors
 from holdfast.errors import (
     CommitUnknownError,
     ConflictError,
@@ -43,7 +43,7 @@ from holdfast.errors import (
 from holdfast.formats import Content
 from holdfast.options import resolve
 from holdfast.spark._options import Use, parse
-from holdfast.spark._plan import Plan, plan_creation, plan_write
+from holdfast.spark._plan import WritePlan, plan_creation, plan_write
 from holdfast.spark._types import batch_for_table
 from holdfast.storage import SupportsSync, open_store
 from holdfast.txn import AppTxn, OwnTxn, TxnLike, parse_txn
@@ -65,7 +65,7 @@ _FIRST_PAUSE_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
+class WrittenBatch(WriterCommitMessage):
     """What a task tells the driver: its fragments, and which stream it belongs to."""
 
     fragments: tuple[str, ...]
@@ -99,14 +99,14 @@ class BatchWriter(DataSourceArrowWriter):
             with self._plan.place.opened() as table:
                 self._applied = table.writes.is_repeat(self._txn)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenBatch:
         """Write one task's rows to files of their own."""
         if self._applied:
-            return Written((), None)
+            return WrittenBatch((), None)
         return write_task(self._plan, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make all rows of the job visible at once.
+        """Make all rows of the job visible in one step.
 
         Raises:
             CommitUnknownError: the outcome could not be learnt.
@@ -139,19 +139,19 @@ class StreamWriter(DataSourceStreamArrowWriter):
             )
         self._plan = plan_write(schema, given, replaces=overwrite)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenBatch:
         """Write one task's rows to files of their own."""
         return write_task(self._plan, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
-        """Make all rows of the batch visible at once, unless they are.
+        """Make all rows of the batch visible in one step, unless they are.
 
         Raises:
             CommitUnknownError: the outcome could not be learnt.
             ConflictError: the table was changed in a way that excludes this.
             HoldfastError: a store failed; nothing was added.
         """
-        queries = {m.query for m in messages if isinstance(m, Written)}
+        queries = {m.query for m in messages if isinstance(m, WrittenBatch)}
         fragments = fragments_of(messages)
         if not fragments and not self._plan.replaces:
             return
@@ -175,7 +175,7 @@ def new_txn(ids: Ids | None = None) -> OwnTxn:
 # In the tasks.
 
 
-def write_task(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Written:
+def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> WrittenBatch:
     """Write rows to new files and make them durable; they are in no version yet.
 
     Raises:
@@ -187,16 +187,16 @@ def write_task(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Written:
     filled = (batch for batch in batches if batch.num_rows)
     first = next(filled, None)
     if first is None:
-        return Written((), query)
+        return WrittenBatch((), query)
     fitting = (batch_for_table(b, plan.columns) for b in itertools.chain([first], filled))
     reader = Content(plan.columns).checked(fitting)
-    with translated(plan.place.uri):
+    with translate_errors(plan.place.uri):
         fragments = write_fragments(reader, schema=plan.columns, **_target(plan), **plan.limits)
     _make_durable(plan, fragments)
-    return Written(tuple(json.dumps(part.to_json()) for part in fragments), query)
+    return WrittenBatch(tuple(json.dumps(part.to_json()) for part in fragments), query)
 
 
-def _target(plan: Plan) -> dict[str, Any]:  # Any: what `write_fragments` takes
+def _target(plan: WritePlan) -> dict[str, Any]:  # Any: what `write_fragments` takes
     """Return where the files go, and how Lance reads that."""
     if plan.version:
         mode = "overwrite" if plan.replaces else "append"
@@ -209,7 +209,7 @@ def _target(plan: Plan) -> dict[str, Any]:  # Any: what `write_fragments` takes
     }
 
 
-def _make_durable(plan: Plan, fragments: Sequence[FragmentMetadata]) -> None:
+def _make_durable(plan: WritePlan, fragments: Sequence[FragmentMetadata]) -> None:
     """Sync files on local disk here, in parallel; the driver may sit on another machine."""
     store = open_store(plan.place.uri, plan.place.storage)
     if isinstance(store, SupportsSync):
@@ -225,7 +225,7 @@ def fragments_of(messages: Sequence[WriterCommitMessage | None]) -> list[Fragmen
     return [
         FragmentMetadata.from_json(text)
         for message in messages
-        if isinstance(message, Written)
+        if isinstance(message, WrittenBatch)
         for text in message.fragments
     ]
 
@@ -237,7 +237,7 @@ def log_abort(what: str, messages: Sequence[WriterCommitMessage | None]) -> None
 
 
 def commit_fragments(
-    plan: Plan,
+    plan: WritePlan,
     fragments: Sequence[FragmentMetadata],
     txn: TxnLike,
     clock: Clock | None = None,
@@ -293,7 +293,7 @@ def _leaves_a_gap(txn: TxnLike) -> bool:
 
 
 def create_with(
-    plan: Plan,
+    plan: WritePlan,
     fragments: Sequence[FragmentMetadata],
     txn: TxnLike,
     clock: Clock | None = None,
@@ -327,7 +327,7 @@ def create_with(
 
 
 def _commit(
-    table: Table, plan: Plan, fragments: Sequence[FragmentMetadata], txn: TxnLike
+    table: Table, plan: WritePlan, fragments: Sequence[FragmentMetadata], txn: TxnLike
 ) -> CommitResult:
     if not fragments and not plan.replaces:
         nothing = lance.LanceOperation.UpdateConfig()

@@ -53,7 +53,7 @@ _not_durable: set[tuple[str, int, int]] = set()
 
 
 class LocalStore(Handle):
-    """Objects as files below one folder. Safe for many threads and processes at once."""
+    """Objects as files below one folder. Safe for concurrent threads and processes."""
 
     copies_if_absent = True
 
@@ -110,8 +110,8 @@ class LocalStore(Handle):
             file = Path(self._file(path))
             if file.is_dir():
                 raise FileNotFoundError(errno.ENOENT, "a folder")
-            found = file.stat()
-        return _info(path, found)
+            stat = file.stat()
+        return _info(path, stat)
 
     def put(self, path: str, body: bytes) -> None:
         """Store the bytes, replacing what is there."""
@@ -130,19 +130,19 @@ class LocalStore(Handle):
         waiting = [f"{check_path(prefix)}/"] if prefix else [""]
         if after:
             check_path(after)
-        found = []
+        infos = []
         with _translated("list", prefix or "."):
             while waiting:
                 files, folders = _scan(self._prefix, waiting.pop())
-                found += [info for info in files if info.path > after]
+                infos += [info for info in files if info.path > after]
                 waiting += folders
-        return sorted(found, key=lambda info: info.path)
+        return sorted(infos, key=lambda info: info.path)
 
     def folders(self, prefix: str = "") -> Sequence[str]:
         """Return the names of the folders directly below `prefix`, sorted."""
         with _translated("list", prefix or "."):
-            _, found = _scan(self._prefix, f"{check_path(prefix)}/" if prefix else "")
-        return sorted(posixpath.basename(folder.rstrip("/")) for folder in found)
+            _, paths = _scan(self._prefix, f"{check_path(prefix)}/" if prefix else "")
+        return sorted(posixpath.basename(folder.rstrip("/")) for folder in paths)
 
     def first_names(self, folder: str) -> Sequence[str]:
         """Return all names in a folder: the system lists them without order."""
@@ -262,15 +262,15 @@ class LocalStore(Handle):
 
         Another process may have made the folder a moment ago and not fsynced its parent yet.
         """
-        found = self._sync_names(folder)
-        if not self._fsync or self._settled.get(folder) == found:
+        identity = self._sync_names(folder)
+        if not self._fsync or self._settled.get(folder) == identity:
             return
         for above in Path(folder).parents:
             with contextlib.suppress(PermissionError):  # above the root we may not be let in
                 self._sync_names(str(above))
             if not above.is_relative_to(self._root):
                 break
-        self._settled[folder] = found
+        self._settled[folder] = identity
 
     def _sync_names(self, folder: str) -> tuple[int, int]:
         """Fsync a folder; return which one it was: another library may make it anew."""
@@ -279,20 +279,20 @@ class LocalStore(Handle):
         if folder in self._suspect:
             raise OSError(errno.EIO, "an earlier fsync of this folder failed")
         with _opened(folder) as fd:
-            found = os.fstat(fd)
+            stat = os.fstat(fd)
             try:
                 os.fsync(fd)
             except OSError:
                 self._suspect.add(folder)
                 raise
-        return found.st_dev, found.st_ino
+        return stat.st_dev, stat.st_ino
 
     def _sync_file(self, file: str) -> None:
         if not self._fsync:
             return
         with _opened(file) as fd:
-            found = os.fstat(fd)
-            this = file, found.st_dev, found.st_ino
+            stat = os.fstat(fd)
+            this = file, stat.st_dev, stat.st_ino
             if this in _not_durable:
                 raise OSError(errno.EIO, "an earlier fsync of this file failed: write it again")
             try:

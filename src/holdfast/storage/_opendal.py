@@ -247,8 +247,8 @@ class VendorStore(Handle):
         if after:
             check_path(after)
         with _translated("list", prefix or "."):
-            found = self._entries(prefix, recursive=True)
-        wanted = (info for info in found if _is_object(info) and info.path > after)
+            infos = self._entries(prefix, recursive=True)
+        wanted = (info for info in infos if _is_object(info) and info.path > after)
         return sorted(wanted, key=lambda info: info.path)
 
     def folders(self, prefix: str = "") -> Sequence[str]:
@@ -304,13 +304,13 @@ class VendorStore(Handle):
         """
 
         async def collect() -> list[ObjectInfo]:
-            found: list[ObjectInfo] = []
+            infos: list[ObjectInfo] = []
             client = self._client.to_async_operator()
             async for entry in await client.list(_folder(prefix) or "/", recursive=recursive):
-                found.append(_info(entry.path, entry.metadata))
-                if len(found) == limit:
+                infos.append(_info(entry.path, entry.metadata))
+                if len(infos) == limit:
                     break
-            return found
+            return infos
 
         with ThreadPoolExecutor(1, thread_name_prefix="holdfast-list") as thread:
             return thread.submit(lambda: asyncio.run(collect())).result()
@@ -338,10 +338,10 @@ def _folder(prefix: str) -> str:
 
 
 def _seconds(text: str | bool | None) -> float:  # noqa: FBT001 - as options are typed
-    found = _SECONDS.fullmatch(str(text)) if text is not None else None
-    if text is not None and found is None:
+    match = _SECONDS.fullmatch(str(text)) if text is not None else None
+    if text is not None and match is None:
         raise InvalidInputError("option timeout is a number of ms, s or m here, such as 30s")
-    return _TIMEOUT_SECONDS if found is None else int(found[1]) * _UNITS[found[2]]
+    return _TIMEOUT_SECONDS if match is None else int(match[1]) * _UNITS[match[2]]
 
 
 def _info(path: str, metadata: opendal.types.Metadata) -> ObjectInfo:
@@ -369,7 +369,7 @@ def _translated(action: str, path: str) -> Iterator[None]:
 
 def _meaning(action: str, path: str, error: Exception) -> HoldfastError:
     text = str(error)
-    status = found[1] if (found := _STATUS.search(text)) else ""
+    status = match[1] if (match := _STATUS.search(text)) else ""
     if isinstance(error, theirs.PermissionDenied) or status in _REFUSED:
         return PermissionDeniedError(
             f"cannot {action}: the store refused these credentials", path=path

@@ -137,27 +137,27 @@ class RemoteStore(Handle):
                 offset=check_path(after) if after else None,
                 chunk_size=_PAGE,
             )
-            found = [_info(meta) for chunk in stream for meta in chunk]
-        return sorted((f for f in found if f.path > after), key=lambda info: info.path)
+            infos = [_info(meta) for chunk in stream for meta in chunk]
+        return sorted((f for f in infos if f.path > after), key=lambda info: info.path)
 
     def folders(self, prefix: str = "") -> Sequence[str]:
         """Return the names of the folders directly below `prefix`, sorted."""
         with _translated("list", prefix or "."):
-            found = obstore.list_with_delimiter(
+            listing = obstore.list_with_delimiter(
                 self._client, check_path(prefix) if prefix else None
             )
-        return sorted(posixpath.basename(folder) for folder in found["common_prefixes"])
+        return sorted(posixpath.basename(folder) for folder in listing["common_prefixes"])
 
     def first_objects(self, folder: str) -> Sequence[ObjectInfo]:
         """Return the objects of a folder's first page; all of them where pages have no order."""
-        found: list[ObjectInfo] = []
+        infos: list[ObjectInfo] = []
         with _translated("list", folder):
             for chunk in obstore.list(self._client, check_path(folder), chunk_size=_PAGE):
-                found += [_info(meta) for meta in chunk]
+                infos += [_info(meta) for meta in chunk]
                 # S3's directory buckets list in no order; their first page shows it.
-                if all(one.path <= other.path for one, other in pairwise(found)):
+                if all(one.path <= other.path for one, other in pairwise(infos)):
                     break
-        return found
+        return infos
 
     def copy(self, source: str, target: str, *, if_absent: bool = False) -> None:
         """Copy inside the server; above `max_copy_bytes` through this process, in parts."""
@@ -314,8 +314,8 @@ def _is_past_the_end(text: str) -> bool:
 
 
 def _status(text: str) -> str:
-    found = _STATUS.search(text)
-    return found[1] if found else ""
+    match = _STATUS.search(text)
+    return match[1] if match else ""
 
 
 def _reason(text: str) -> str:

@@ -51,7 +51,7 @@ def decide(store: CommitStore, key: Key, value: bytes) -> bytes:
 def record_histories(
     stores: Sequence[CommitStore], series: Sequence[str], seed: int
 ) -> list[History]:
-    """Let every store act at once on each series in turn; return one history per series."""
+    """Let every store act concurrently on each series in turn; return one history per series."""
     histories = [History() for _ in series]
     barrier = threading.Barrier(len(stores))
 
@@ -130,7 +130,7 @@ def child(task: str, **order: object) -> Iterator[subprocess.Popen[str]]:
 
 
 def go(processes: Sequence[subprocess.Popen[str]]) -> list[Any]:
-    """Let waiting children act at once and return their answers."""
+    """Let waiting children act concurrently and return their answers."""
     for process in processes:
         assert process.stdin is not None
         process.stdin.write("go\n")

@@ -29,8 +29,8 @@ from holdfast.arbiter._commit_store import (
     MAX_SERIES_CHARS,
     MAX_VALUE_BYTES,
     CommitStore,
-    Entry,
     Key,
+    StoredEntry,
     SupportsSetUp,
 )
 from holdfast.arbiter.stores._registry import connect_commit_store
@@ -129,8 +129,8 @@ class CommitStoreSuite:
             series = self._series()
             for number in reversed(numbers):
                 assert store.put_if_absent(Key(series, number), b"%d" % number) is None
-            found = store.scan(series)
-            assert [(e.number, e.value) for e in found] == [(n, b"%d" % n) for n in numbers]
+            entries = store.scan(series)
+            assert [(e.number, e.value) for e in entries] == [(n, b"%d" % n) for n in numbers]
             assert [e.number for e in store.scan(series, after=2**53)] == numbers[7:]
             assert store.scan(series, after=TOP) == []
 
@@ -377,8 +377,8 @@ class CommitStoreSuite:
             store.retire(gone.partition("/")[0])
             identity = store.identity()
             self.restart()
-            found = _eventually(lambda: store.scan(series))
-            assert [e.value for e in found] == [b"%d" % n for n in range(10, 19)] + [b"new"]
+            entries = _eventually(lambda: store.scan(series))
+            assert [e.value for e in entries] == [b"%d" % n for n in range(10, 19)] + [b"new"]
             assert store.boundary(series) == 9
             with _raises(StaleHandleError):
                 store.put_if_absent(Key(gone, 0), b"late")
@@ -389,9 +389,9 @@ class CommitStoreSuite:
 
     def test_identity_is_one_and_the_same(self) -> None:
         with self._stores(3) as stores:
-            found = {store.identity() for store in stores}
-            assert len(found) == 1, "clients of one store see different identities"
-            assert len(found.pop()) >= 16, "an identity must be random"
+            identities = {store.identity() for store in stores}
+            assert len(identities) == 1, "clients of one store see different identities"
+            assert len(identities.pop()) >= 16, "an identity must be random"
 
     def test_set_up_by_many_at_once(self) -> None:
         with self._stores(8) as stores:
@@ -442,7 +442,7 @@ class CommitStoreSuite:
         return f"{RandomIds().token()}/suite"
 
     @staticmethod
-    def _numbers(entries: Sequence[Entry]) -> list[int]:
+    def _numbers(entries: Sequence[StoredEntry]) -> list[int]:
         return [entry.number for entry in entries]
 
 

@@ -230,8 +230,8 @@ class FaultyS3(S3Endpoint):
         return response
 
     def _is_allowed(self, request: Request) -> bool:
-        found = re.search(r"Credential=([^/]+)/", request.headers.get("authorization", ""))
-        return found is not None and found.group(1) == self._access_key
+        match = re.search(r"Credential=([^/]+)/", request.headers.get("authorization", ""))
+        return match is not None and match.group(1) == self._access_key
 
     def _control(self, request: Request) -> Response:
         try:

@@ -127,9 +127,9 @@ def _apply_in_use(state: State, operation: Operation) -> tuple[State, Result]:
 def _put_if_absent(state: State, operation: Operation) -> tuple[State, Result]:
     if operation.number <= state.boundary:
         return state, "collected"
-    found = state.get(operation.number)
-    if found is not None:
-        return state, found
+    value = state.get(operation.number)
+    if value is not None:
+        return state, value
     return state.put(operation.number, operation.value), None
 
 

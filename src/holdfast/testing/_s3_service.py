@@ -286,10 +286,10 @@ def _condition(request: Request) -> Condition | None:
 
 def _range(text: str, size: int) -> tuple[int, int]:
     """Return the first and last byte that a Range header asks for."""
-    found = re.fullmatch(r"bytes=(\d*)-(\d*)", text)
-    if found is None or found.groups() == ("", ""):
+    match = re.fullmatch(r"bytes=(\d*)-(\d*)", text)
+    if match is None or match.groups() == ("", ""):
         raise RefusedError(400, "InvalidArgument")
-    first, last = found.groups()
+    first, last = match.groups()
     if not first:
         begin, end = max(0, size - int(last)), size - 1
     else:

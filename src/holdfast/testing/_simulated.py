@@ -3,7 +3,7 @@
 `State` is the shared truth of a simulated world. `SimulatedStore` and
 `SimulatedCommitStore` are ports that turn every call into a `Request` and hand it to `ask`:
 inside an explored actor that parks the actor until the explorer moves it; for an observer
-it is applied at once.
+it is applied immediately.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from holdfast.arbiter import Entry, Key, scope_of
+from holdfast.arbiter import Key, StoredEntry, scope_of
 from holdfast.errors import (
     AlreadyExistsError,
     CollectedError,
@@ -129,8 +129,8 @@ class State:
         self, prefix: str, after: str, limit: int | None = None
     ) -> Sequence[ObjectInfo]:
         folder = f"{prefix}/" if prefix else ""
-        found = (path for path in sorted(self.objects) if path.startswith(folder) and path > after)
-        return [self._object_head(path) for path in itertools.islice(found, limit)]
+        paths = (path for path in sorted(self.objects) if path.startswith(folder) and path > after)
+        return [self._object_head(path) for path in itertools.islice(paths, limit)]
 
     def _set_record(self, store: str, key: Key, value: bytes | None) -> None:
         before = self.records.pop((store, key), None)
@@ -179,18 +179,18 @@ class State:
         after: int,
         limit: int,
         newest_first: bool,  # noqa: FBT001
-    ) -> Sequence[Entry]:
+    ) -> Sequence[StoredEntry]:
         self._refuse_retired(store, series)
-        found = sorted(
+        entries = sorted(
             (
-                Entry(key.number, value)
+                StoredEntry(key.number, value)
                 for (owner, key), value in self.records.items()
                 if owner == store and key.series == series and key.number > after
             ),
             key=lambda entry: entry.number,
             reverse=newest_first,
         )
-        return found[:limit]
+        return entries[:limit]
 
     def _record_boundary(self, store: str, series: str) -> int:
         self._refuse_retired(store, series)
@@ -271,13 +271,13 @@ class SimulatedStore:
 
     def list(self, prefix: str = "", *, after: str = "") -> Sequence[ObjectInfo]:
         """Return what is below a folder, page by page."""
-        found: list[ObjectInfo] = []
+        infos: list[ObjectInfo] = []
         while True:
             page = self._ask(Request(OBJECTS, "list", (prefix, after, self._page)))
             assert isinstance(page, list)
-            found += page
+            infos += page
             if self._page is None or len(page) < self._page:
-                return found
+                return infos
             after = page[-1].path
 
     def copy(self, source: str, target: str, *, if_absent: bool = False) -> None:
@@ -324,11 +324,11 @@ class SimulatedCommitStore:
 
     def scan(
         self, series: str, *, after: int = -1, limit: int = 1000, newest_first: bool = False
-    ) -> Sequence[Entry]:
+    ) -> Sequence[StoredEntry]:
         """Return records in order."""
-        found = self._ask(Request(self._name, "scan", (series, after, limit, newest_first)))
-        assert isinstance(found, list)
-        return found
+        entries = self._ask(Request(self._name, "scan", (series, after, limit, newest_first)))
+        assert isinstance(entries, list)
+        return entries
 
     def boundary(self, series: str, *, retired: bool = False) -> int:
         """Return the boundary of a series; with `retired`, of a retired scope as well."""

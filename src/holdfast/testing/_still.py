@@ -15,7 +15,7 @@ class StillClock:
         return 0.0
 
     def sleep(self, seconds: float) -> None:
-        """Return at once."""
+        """Return immediately."""
 
 
 class CountedIds:

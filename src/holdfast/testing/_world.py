@@ -159,19 +159,19 @@ class World:
     def choices(self) -> list[Choice]:
         """Return every move that is possible now; the plainest one first."""
         running = self._last is not None and self._is_running(self.actors[self._last])
-        found = []
+        choices = []
         for index, actor in enumerate(self.actors):
             if not self._is_running(actor):
                 continue
             if self._preemptions == 0 and running and index != self._last:
                 continue
-            found.append(Choice(index, Outcome.OK))
+            choices.append(Choice(index, Outcome.OK))
             if self._faults:
-                found.extend(Choice(index, kind) for kind in self._possible(actor.request))
+                choices.extend(Choice(index, kind) for kind in self._possible(actor.request))
             if self._crashes:
-                found.append(Choice(index, Outcome.CRASH))
-        found.extend(Choice(GHOST - n, Outcome.LANDS) for n in range(len(self.ghosts)))
-        return found
+                choices.append(Choice(index, Outcome.CRASH))
+        choices.extend(Choice(GHOST - n, Outcome.LANDS) for n in range(len(self.ghosts)))
+        return choices
 
     def step(self, choice: Choice) -> None:
         """Make one move."""

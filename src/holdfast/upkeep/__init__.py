@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.upkeep._compact_lsm import CompactLsmResult, ShardMerge
     from holdfast.upkeep._compact_lsm import LanceBase as LanceBase
     from holdfast.upkeep._compact_lsm import LancePass as LancePass
-    from holdfast.upkeep._compact_lsm import Work as Work
+    from holdfast.upkeep._compact_lsm import MergeRun as MergeRun
     from holdfast.upkeep._compact_lsm import compact_lsm as compact_lsm
     from holdfast.upkeep._compact_lsm import merge_shard as merge_shard
     from holdfast.upkeep._copy_files import CopyPlan as CopyPlan
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from holdfast.upkeep._flush_log import FlushLogResult
     from holdfast.upkeep._flush_log import flush_log as flush_log
     from holdfast.upkeep._key_set import ADDRESS as ADDRESS
-    from holdfast.upkeep._key_set import KeySet as KeySet
+    from holdfast.upkeep._key_set import MergeKeys as MergeKeys
     from holdfast.upkeep._key_set import key_of as key_of
     from holdfast.upkeep._maintain import MaintainResult, Policy, Step, StepKind, StepState
     from holdfast.upkeep._maintain import Maintenance as Maintenance
-    from holdfast.upkeep._merge_rows import Changes as Changes
     from holdfast.upkeep._merge_rows import Marked as Marked
+    from holdfast.upkeep._merge_rows import RowChanges as RowChanges
     from holdfast.upkeep._repair import RepairResult, repair
     from holdfast.upkeep._repair_shard import RepairShardResult
     from holdfast.upkeep._repair_shard import repair_shard as repair_shard
@@ -105,16 +105,16 @@ __getattr__ = load_names(
     {
         "_candidates": "Candidate Doubt",
         "_compact_lsm": (
-            "ROWS_AT_ONCE CompactLsmResult LanceBase LancePass ShardMerge Work compact_lsm "
+            "ROWS_AT_ONCE CompactLsmResult LanceBase LancePass ShardMerge MergeRun compact_lsm "
             "merge_shard"
         ),
         "_copy_files": "CopyPlan copy_files plan_copy",
         "_doctor": "Diagnosis doctor",
         "_findings": "Finding FindingKind Severity",
         "_flush_log": "IDLE ROWS_PER_GENERATION FlushLogResult flush_log",
-        "_key_set": "ADDRESS KeySet key_of",
+        "_key_set": "ADDRESS MergeKeys key_of",
         "_maintain": "MaintainResult Maintenance Policy Step StepKind StepState",
-        "_merge_rows": "Changes Marked",
+        "_merge_rows": "RowChanges Marked",
         "_repair": "RepairResult repair",
         "_repair_shard": "RepairShardResult repair_shard",
         "_repair_steps": "RepairKind RepairState RepairStep",

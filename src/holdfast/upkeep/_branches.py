@@ -26,8 +26,8 @@ _REF_NAME = re.compile(r"[A-Za-z0-9_%-][A-Za-z0-9._%-]*\.json")
 
 def branch_manifests(paths: Collection[str]) -> list[str]:
     """Return the manifests of all versions of all branches."""
-    found = (path for path in paths if path.startswith(f"{BRANCHES_FOLDER}/"))
-    return [path for path in found if "/_versions/" in path and path.endswith(".manifest")]
+    inside = (path for path in paths if path.startswith(f"{BRANCHES_FOLDER}/"))
+    return [path for path in inside if "/_versions/" in path and path.endswith(".manifest")]
 
 
 def failed_branches(objects: Mapping[str, ObjectInfo]) -> Iterator[list[ObjectInfo]]:
@@ -61,19 +61,19 @@ def read_references(store: ObjectStore, folder: str, key: str) -> set[int]:
     Raises:
         CorruptError: one cannot be read.
     """
-    found: set[int] = set()
+    versions: set[int] = set()
     for info in store.list(folder):
         if not _REF_NAME.fullmatch(info.path[len(folder) + 1 :]):
             continue
         if not is_path(info.path):
             raise CorruptError("a tag or branch has a name that is not read here", path=info.path)
         try:
-            found.add(int(json.loads(store.get(info.path))[key]))
+            versions.add(int(json.loads(store.get(info.path))[key]))
         except NotFoundError:  # removed meanwhile
             continue
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptError("a tag or branch cannot be read", path=info.path) from error
-    return found
+    return versions
 
 
 def _branch_of(path: str) -> str:

@@ -20,7 +20,7 @@ from enum import StrEnum
 
 from holdfast.commits import in_parallel
 from holdfast.formats import FragmentEntry, VersionFacts, data_path
-from holdfast.upkeep._survey import Survey, Trace, Written
+from holdfast.upkeep._survey import Survey, Trace, WrittenTransaction
 
 _REPLACES_ALL = frozenset({"Overwrite", "Restore", "Clone"})
 _LISTS_WHAT_IT_TAKES = frozenset({"Delete", "Update", "Rewrite"})
@@ -129,7 +129,7 @@ def find_candidates(
     consumed = _consumed(seen.traces.values())
     last_seen = {file: v for v in sorted(seen.traces) for file in seen.traces[v].shows}
     replaced_at = _replaced_at(seen.traces)
-    found: dict[frozenset[str], Candidate] = {}
+    candidates: dict[frozenset[str], Candidate] = {}
     for one in sorted(seen.written, key=lambda one: (one.info.modified, one.info.path)):
         files = frozenset(one.files)
         if not files or files & shown or files & consumed or not files <= seen.objects.keys():
@@ -141,11 +141,11 @@ def find_candidates(
         doubt = _doubt(candidate, seen, replaced_at)
         if doubt is None and _is_after_pin(one, tied_at, boundary):
             doubt = Doubt.AFTER_PIN
-        found.setdefault(files, replace(candidate, doubt=doubt))
-    return _mark_repeats(list(found.values()), seen, shown, read)
+        candidates.setdefault(files, replace(candidate, doubt=doubt))
+    return _mark_repeats(list(candidates.values()), seen, shown, read)
 
 
-def orphaned_changes(seen: Survey) -> list[Written]:
+def orphaned_changes(seen: Survey) -> list[WrittenTransaction]:
     """Return commits other than appends that no version came of: lost, or failed."""
     made = {t.transaction.uuid for t in seen.traces.values() if t.transaction is not None}
     return [
@@ -159,8 +159,8 @@ def orphaned_changes(seen: Survey) -> list[Written]:
 
 def _consumed(traces: Iterable[Trace]) -> set[str]:
     """Return the files whose rows a committed rewrite carried on in others."""
-    found = (t.transaction for t in traces if t.transaction is not None)
-    return {data_path(file) for transaction in found for file in transaction.consumed}
+    transactions = (t.transaction for t in traces if t.transaction is not None)
+    return {data_path(file) for transaction in transactions for file in transaction.consumed}
 
 
 def _is_explained(traces: Mapping[int, Trace], last: int, files: frozenset[str]) -> bool:
@@ -177,7 +177,7 @@ def _is_explained(traces: Mapping[int, Trace], last: int, files: frozenset[str])
     return True
 
 
-def _candidate(one: Written, seen: Survey, seen_in: int | None) -> Candidate:
+def _candidate(one: WrittenTransaction, seen: Survey, seen_in: int | None) -> Candidate:
     transaction = one.transaction
     return Candidate(
         id=transaction.uuid,
@@ -204,7 +204,7 @@ def _doubt(candidate: Candidate, seen: Survey, replaced_at: int) -> Doubt | None
     return None
 
 
-def _is_after_pin(one: Written, tied_at: float | None, boundary: int | None) -> bool:
+def _is_after_pin(one: WrittenTransaction, tied_at: float | None, boundary: int | None) -> bool:
     """Tell whether an append was begun when the table was tied already."""
     above = boundary is not None and one.transaction.read_version > boundary
     return above or (tied_at is not None and one.info.modified > tied_at)

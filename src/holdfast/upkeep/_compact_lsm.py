@@ -43,7 +43,7 @@ from holdfast.events import EventKind, emit
 from holdfast.formats import Head, MergedAlreadyError, SsTable, mark_merged
 from holdfast.shard import Base, read_log_base, read_merged, sstables_of
 from holdfast.upkeep._drain import drain
-from holdfast.upkeep._merge_rows import Changes, Marked
+from holdfast.upkeep._merge_rows import Marked, RowChanges
 from holdfast.upkeep._repair_shard import explain_unreadable
 from holdfast.wal import ShardManifests
 
@@ -190,17 +190,17 @@ def _waiting(
         if current is None:
             return 0, []
         merged = table.merged(shard_id)
-        found = {one.generation: one for one in current.sstables if one.generation > merged}
+        tables = {one.generation: one for one in current.sstables if one.generation > merged}
         expected = list(range(merged + 1, current.current_generation))
-        if sorted(found) == expected:
-            return merged, [found[number] for number in sorted(found)]
+        if sorted(tables) == expected:
+            return merged, [tables[number] for number in sorted(tables)]
     raise LogLostError(
         "a generation is neither merged nor in its shard's manifest: the table was restored to "
         "an older version past Holdfast; merging newer ones would lose it. Say what becomes of "
         "the rows that wait: `holdfast wal reset URI --keep` or `--discard`",
         shard_id=shard_id,
         merged=merged,
-        generations=sorted(found),
+        generations=sorted(tables),
     )
 
 
@@ -232,7 +232,7 @@ def only_after(version: int, shard_id: str, sstables: Sequence[SsTable]) -> Edit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class MergeRun:
     """Generations to merge into one version.
 
     Attributes:
@@ -243,7 +243,7 @@ class Work:
     """
 
     dataset: lance.LanceDataset
-    changes: Changes
+    changes: RowChanges
     shard_id: str
     sstables: Sequence[SsTable]
 
@@ -287,7 +287,7 @@ class LanceBase:
         except HoldfastError:
             return False
 
-    def work(self, shard_id: str, sstables: Sequence[SsTable]) -> Work | None:
+    def work(self, shard_id: str, sstables: Sequence[SsTable]) -> MergeRun | None:
         """Return what to do on the newest version; None if its next generation is another.
 
         Raises:
@@ -304,10 +304,10 @@ class LanceBase:
                 "merge_insert with mark_sstables_as_compacted on `Table.dataset()`"
             )
         opened = [sstables_of(self._versions.core).open(shard_id, one.path) for one in sstables]
-        changes = Changes(dataset, opened)
-        return Work(dataset=dataset, changes=changes, shard_id=shard_id, sstables=sstables)
+        changes = RowChanges(dataset, opened)
+        return MergeRun(dataset=dataset, changes=changes, shard_id=shard_id, sstables=sstables)
 
-    def ready(self, work: Work, new: Sequence[Fragments], marked: Marked) -> LancePass:
+    def ready(self, work: MergeRun, new: Sequence[Fragments], marked: Marked) -> LancePass:
         """Return changes, written here or by tasks, ready to be decided."""
         return LancePass(
             versions=self._versions, committer=self._committer, work=work, new=new, marked=marked
@@ -325,7 +325,7 @@ class LancePass:
 
     versions: Versions
     committer: Committer
-    work: Work
+    work: MergeRun
     new: Sequence[Fragments]
     marked: Marked
 
@@ -405,10 +405,10 @@ def compact_lsm(
     def merge_here(shard_id: str, manifests: ShardManifests) -> ShardMerge:
         return merge_shard(table, manifests, shard_id, rows=rows)
 
-    found = []
+    merges = []
     for shard_id in chosen:
         done = (merge or merge_here)(shard_id, ShardManifests(versions.core, shard_id))
-        found.append(done)
+        merges.append(done)
         if done.generations or done.drained:
             emit(
                 EventKind.MERGED,
@@ -420,8 +420,8 @@ def compact_lsm(
             )
     return CompactLsmResult(
         version=int(open_dataset(versions).version),
-        rows=sum(one.written for one in found),
-        applied=any(one.generations for one in found),
+        rows=sum(one.written for one in merges),
+        applied=any(one.generations for one in merges),
         elapsed=clock.elapsed() - begun,
-        shards=tuple(found),
+        shards=tuple(merges),
     )

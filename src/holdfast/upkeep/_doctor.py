@@ -50,7 +50,7 @@ from holdfast.upkeep._doctor_shards import ShardsExam
 from holdfast.upkeep._doctor_versions import VersionsExam
 from holdfast.upkeep._findings import Finding, FindingKind, Severity, stamp_of
 from holdfast.upkeep._log_findings import find_lost_log, find_past_log
-from holdfast.upkeep._memory import Memory, open_memory
+from holdfast.upkeep._memory import ReadMemory, open_memory
 from holdfast.upkeep._survey import Progress, Survey, survey
 
 
@@ -84,8 +84,8 @@ class Diagnosis:
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """Return the appends that may have been lost, oldest first."""
-        found = (f.candidate for f in self.findings if f.candidate is not None)
-        return tuple(sorted(found, key=lambda one: (one.time, one.id)))
+        candidates = (f.candidate for f in self.findings if f.candidate is not None)
+        return tuple(sorted(candidates, key=lambda one: (one.time, one.id)))
 
 
 def doctor(
@@ -257,7 +257,7 @@ def _store_problem(uri: str, pin: Pin, error: HoldfastError) -> Finding:
 
 
 def _survey(
-    store: ObjectStore, tie: _Tie, progress: Progress | None, memory: Memory
+    store: ObjectStore, tie: _Tie, progress: Progress | None, memory: ReadMemory
 ) -> Survey | None:
     """Read all versions; None if none can be read, of what was a table."""
     try:

@@ -100,8 +100,8 @@ class FilesExam:
         return False
 
     def _strays(self) -> Iterator[Finding]:
-        found = {} if self.records is None else self.records.found
-        needed = {record.staged for record in found.values() if record.staged is not None}
+        recorded = {} if self.records is None else self.records.found
+        needed = {record.staged for record in recorded.values() if record.staged is not None}
         for folder, what in _STRAYS:
             left = [
                 info

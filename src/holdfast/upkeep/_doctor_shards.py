@@ -149,13 +149,13 @@ class ShardsExam:
 
     def _log(self, shard_id: str) -> Iterator[Finding]:
         try:
-            found = repair_log(self.core, shard_id)
+            repair = repair_log(self.core, shard_id)
         except _NO_ANSWER:
             raise
         except HoldfastError as error:
             yield self._problem(shard_id, f"the shard's log cannot be read: {error}", "look at it")
             return
-        for wound in found.wounds:
+        for wound in repair.wounds:
             path = entry_name(shard_id, wound.position).path
             later = entry_name(shard_id, wound.position + 1).path
             rows = "" if wound.rows is None else f", {wound.rows} rows cannot be read"

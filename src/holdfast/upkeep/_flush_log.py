@@ -31,7 +31,7 @@ from datetime import timedelta
 import numpy as np
 import pyarrow as pa
 
-from holdfast.commits import Versions, open_dataset, translated
+from holdfast.commits import Versions, open_dataset, translate_errors
 from holdfast.errors import (
     CollectedError,
     ConflictError,
@@ -43,7 +43,7 @@ from holdfast.errors import (
 )
 from holdfast.events import EventKind, emit
 from holdfast.formats import Entry, ShardManifest, SsTable, newest_per_key, txns_of
-from holdfast.shard import MEMTABLE_TAG, Base, fitted, read_log_base, sstables_of, whole
+from holdfast.shard import MEMTABLE_TAG, Base, combine_column, fit_entry, read_log_base, sstables_of
 from holdfast.txn import Txn
 from holdfast.wal import Chain, Log, ShardManifests, WalAppender, WalTailer, remember, store_time
 
@@ -87,7 +87,7 @@ class FlushLogResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class FlushPart:
     """Entries that become one generation."""
 
     entries: tuple[Entry, ...]
@@ -104,7 +104,7 @@ class Part:
         return self.tagged or any(MEMTABLE_TAG in entry.tags for entry in self.entries)
 
 
-Write = Callable[[int, Part], SsTable]
+Write = Callable[[int, FlushPart], SsTable]
 """Writes a generation of this number; durable, and seen by nobody."""
 
 
@@ -114,7 +114,7 @@ def flush_parts(
     write: Write,
     *,
     rows: int = ROWS_PER_GENERATION,
-    may_flush: Callable[[Part], bool] = lambda _: True,
+    may_flush: Callable[[FlushPart], bool] = lambda _: True,
     owner: int | None = None,
 ) -> Iterator[tuple[SsTable, ShardManifest]]:
     """Turn a log into generations, one after the other; yield each once it is decided.
@@ -156,7 +156,7 @@ def flush_parts(
     raise ConflictError("others flushed this shard each time first", shard_id=tailer.shard_id)
 
 
-def _parts(tailer: WalTailer, current: ShardManifest, rows: int) -> Iterator[Part]:
+def _parts(tailer: WalTailer, current: ShardManifest, rows: int) -> Iterator[FlushPart]:
     """Yield what becomes one generation each; fences after the last rows stay in the log."""
     chain = Chain(tailer.shard_id)
     waiting: list[Entry] = []
@@ -168,12 +168,12 @@ def _parts(tailer: WalTailer, current: ShardManifest, rows: int) -> Iterator[Par
         more = sum(int(batch.nbytes) for batch in entry.batches)
         full = count + entry.rows > rows or size + more > BYTES_PER_GENERATION
         if waiting and _divides(waiting[-1], entry, full=full):
-            yield Part(entries=tuple(waiting), position=waiting[-1].position)
+            yield FlushPart(entries=tuple(waiting), position=waiting[-1].position)
             waiting, count, size = [], 0, 0
         waiting.append(entry)
         count, size = count + entry.rows, size + more
     if waiting:
-        yield Part(entries=tuple(waiting), position=waiting[-1].position)
+        yield FlushPart(entries=tuple(waiting), position=waiting[-1].position)
 
 
 def _divides(last: Entry, entry: Entry, *, full: bool) -> bool:
@@ -340,18 +340,18 @@ class _Flush:
         except HoldfastError as error:
             log.warning("shard %s: ids stay in the log for now: %s", self._shard_id, error)
 
-    def _write(self, generation: int, part: Part) -> SsTable:
+    def _write(self, generation: int, part: FlushPart) -> SsTable:
         # What lies between entries is fences, and these have no ids.
         self._ids |= dict.fromkeys(range(part.entries[0].position, part.position), ())
         for one in part.entries:
             self._ids[one.position] = txns_of(
                 one.tags, shard_id=self._shard_id, position=one.position
             )
-        with translated(self._shard_id):
+        with translate_errors(self._shard_id):
             table = _newest(part.entries, self._base)
         return sstables_of(self._versions.core).write(self._base, self._shard_id, generation, table)
 
-    def _may_flush(self, part: Part) -> bool:
+    def _may_flush(self, part: FlushPart) -> bool:
         idle = self._stock_idle if part.tagged else self._idle
         if part.held and idle and _silent(self._versions, self._shard_id) < idle:
             self.waits = "a writer with MemTables was here lately, and flushes by itself"
@@ -381,12 +381,12 @@ def _claimed(versions: Versions, shard_id: str) -> int | None:
 
 def _newest(entries: Sequence[Entry], base: Base) -> pa.Table:
     """Return the rows of entries, of each key the newest, in the order of the log."""
-    batches = [fitted(batch, base) for entry in entries for batch in entry.batches]
+    batches = [fit_entry(batch, base) for entry in entries for batch in entry.batches]
     table = pa.Table.from_batches(batches)
     if not base.keys:
         return table
     newest = np.zeros(table.num_rows, bool)
-    newest[newest_per_key([whole(table[name]) for name in base.keys]).to_numpy()] = True
+    newest[newest_per_key([combine_column(table[name]) for name in base.keys]).to_numpy()] = True
     return table.filter(pa.array(newest))  # `take` would make one array of each column
 
 

@@ -1,4 +1,4 @@
-"""`KeySet`: some keys, and which rows of a table have one of them.
+"""`MergeKeys`: some keys, and which rows of a table have one of them.
 
 Keys are one value per row. All keys of a table are read once, in lots; or a BTREE is asked, where
 that reads less. Numbers that lie close together are looked up by a flag each, which is many
@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.commits import translated
-from holdfast.formats import key_values, literals, quoted
-from holdfast.shard import whole
+from holdfast.commits import translate_errors
+from holdfast.formats import key_values, quote_name, write_literals
+from holdfast.shard import combine_column
 
 Fragment: TypeAlias = Any
 """pylance's `LanceFragment`, which takes more than its types say."""
@@ -34,7 +34,7 @@ _INDEX_PAYS_BELOW = 1 / 200  # of the base table's rows
 _FLOAT_BITS = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 
 
-class KeySet:
+class MergeKeys:
     """Keys to look for.
 
     Args:
@@ -71,7 +71,7 @@ class KeySet:
         """Tell whether a row in these fragments of a version has one of the keys."""
         if not fragments or not len(self.keys):
             return False
-        with translated(dataset.uri):
+        with translate_errors(dataset.uri):
             return any(
                 bool(self.known(key_of(lot, self._names)).any())
                 for lot in _lots(dataset, self._names, fragments)
@@ -79,8 +79,8 @@ class KeySet:
 
     def positions(self, keys: pa.Array) -> np.ndarray:
         """Return where each of these keys, which are all known, is among ours."""
-        found: np.ndarray = pc.index_in(keys, value_set=self.keys).to_numpy(zero_copy_only=False)
-        return found.astype(np.int64)
+        places: np.ndarray = pc.index_in(keys, value_set=self.keys).to_numpy(zero_copy_only=False)
+        return places.astype(np.int64)
 
     @functools.cached_property
     def _flags(self) -> tuple[int, np.ndarray] | None:
@@ -97,8 +97,8 @@ class KeySet:
     def known(self, keys: pa.Array) -> np.ndarray:
         """Tell of each key of the base table whether it is one of ours."""
         if self._flags is None:
-            found = pc.fill_null(pc.is_in(keys, value_set=self.keys), False)
-            return np.asarray(found.to_numpy(zero_copy_only=False))
+            held = pc.fill_null(pc.is_in(keys, value_set=self.keys), False)
+            return np.asarray(held.to_numpy(zero_copy_only=False))
         least, flags = self._flags
         ends = pa.scalar(least, keys.type), pa.scalar(least + len(flags) - 1, keys.type)
         inside = pc.and_(pc.greater_equal(keys, ends[0]), pc.less_equal(keys, ends[1]))
@@ -109,7 +109,7 @@ class KeySet:
 
     def _index_pays(self, dataset: lance.LanceDataset) -> bool:
         """Tell whether a BTREE on the key finds the rows faster than reading all keys."""
-        if len(self._names) != 1 or literals(self.keys.slice(0, 1)) is None:
+        if len(self._names) != 1 or write_literals(self.keys.slice(0, 1)) is None:
             return False
         if dataset.schema.field(self._names[0]).type != self.keys.type:
             return False  # the bits of floats: their spelling would be that of other values
@@ -121,9 +121,9 @@ class KeySet:
         )
 
     def _looked_up(self, dataset: lance.LanceDataset) -> Iterator[tuple[np.ndarray, pa.Array]]:
-        name = quoted(self._names[0])
+        name = quote_name(self._names[0])
         for start in range(0, len(self.keys), _LOOKED_UP_AT_ONCE):
-            listed = literals(self.keys.slice(start, _LOOKED_UP_AT_ONCE))
+            listed = write_literals(self.keys.slice(start, _LOOKED_UP_AT_ONCE))
             table = dataset.scanner(
                 columns=[self._names[0]], filter=f"{name} IN ({listed})", with_row_address=True
             ).to_table()
@@ -132,7 +132,7 @@ class KeySet:
 
 def key_of(lot: pa.Table, names: Sequence[str]) -> pa.Array:
     """Return one value per row that is equal where the key is; null or unequal for null keys."""
-    columns = [whole(lot[name]) for name in names]
+    columns = [combine_column(lot[name]) for name in names]
     if len(columns) == 1:
         return _equal_when_same(columns[0])
     return key_values([_as_sortable(_equal_when_same(column)) for column in columns])
@@ -174,7 +174,7 @@ def _offsets(keys: pa.Array, least: int) -> np.ndarray:
 def _lots(
     dataset: lance.LanceDataset, names: Sequence[str], fragments: Sequence[Fragment]
 ) -> Iterator[pa.Table]:
-    """Yield key columns and row addresses of fragments, many rows at once."""
+    """Yield key columns and row addresses of fragments, many rows at a time."""
     if not fragments:
         return
     scanner = dataset.scanner(

@@ -40,7 +40,7 @@ from holdfast.formats import (
 from holdfast.storage import ObjectInfo, ObjectStore
 from holdfast.upkeep._branches import branch_manifests
 from holdfast.upkeep._manifests import Manifests
-from holdfast.upkeep._memory import Memory, open_memory
+from holdfast.upkeep._memory import ReadMemory, open_memory
 
 _LENGTH_BYTES = 3  # the length before a name may look like letters of it
 # Names of files in bytes of any format: what Lance calls its data files, and more.
@@ -83,7 +83,7 @@ class Contents:
     now: float
     grace: timedelta
     objects: Mapping[str, ObjectInfo]
-    memory: Memory
+    memory: ReadMemory
     keep_versions_for: timedelta | None = None
     choose: Choose = field(default=lambda _contents, _listed: set())
     going: set[int] = field(default_factory=set)
@@ -145,7 +145,7 @@ class Contents:
         Raises:
             CorruptError: the newest version cannot be read.
         """
-        self.memory = Memory(None, self.now)
+        self.memory = ReadMemory(None, self.now)
         self._manifests = Manifests(self.core.store, self.memory)
         self.mark = NO_MARK
         self._read_manifests(*self._list())
@@ -248,7 +248,9 @@ def read_contents(
         now=now,
         grace=grace,
         objects=objects,
-        memory=open_memory(core.store, core.arbiter.pin, now) if remember else Memory(None, now),
+        memory=open_memory(core.store, core.arbiter.pin, now)
+        if remember
+        else ReadMemory(None, now),
     )
     if progress is not None:
         contents.progress = progress
@@ -274,8 +276,8 @@ def _time_of(store: ObjectStore, ids: Ids) -> float:
 
 
 def _names_in(body: bytes) -> Iterator[bytes]:
-    for found in _FILE_NAME.findall(body):
-        yield from (found[start:] for start in range(_LENGTH_BYTES + 1))
+    for name in _FILE_NAME.findall(body):
+        yield from (name[start:] for start in range(_LENGTH_BYTES + 1))
 
 
 def _names_of(path: str) -> Iterator[bytes]:

@@ -45,13 +45,13 @@ def find_lost_log(store: ObjectStore, seen: Survey) -> str | None:
 
 def _newest_manifests(seen: Survey) -> dict[str, str]:
     """Return, by shard id, the path of the newest manifest that the listing shows."""
-    found: dict[str, tuple[int, str]] = {}
+    newest: dict[str, tuple[int, str]] = {}
     for path in seen.objects:
         if path.startswith(f"{MEM_WAL_FOLDER}/"):
             shard_id, version = shard_of(path), shard_version_of(path)
             if shard_id is not None and version is not None:
-                found[shard_id] = max(found.get(shard_id, (0, "")), (version, path))
-    return {shard_id: path for shard_id, (_, path) in found.items()}
+                newest[shard_id] = max(newest.get(shard_id, (0, "")), (version, path))
+    return {shard_id: path for shard_id, (_, path) in newest.items()}
 
 
 def _missing(manifest: ShardManifest, entry: LogEntry) -> int | None:

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias
 
 import lance.optimize
 
-from holdfast.commits import Versions, open_dataset, translated
+from holdfast.commits import Versions, open_dataset, translate_errors
 from holdfast.errors import ConflictError, HoldfastError, InvalidInputError, NotFoundError
 from holdfast.formats import (
     MAX_FENCE_BYTES,
@@ -284,7 +284,7 @@ class Maintenance:
         small = [one for one in parts if one.count_rows() < self._policy.small_rows]
         if len(small) < self._policy.small_fragments:
             return
-        with translated(self._versions.core.location):
+        with translate_errors(self._versions.core.location):
             tasks = int(optimize.Compaction.plan(dataset, {}).num_tasks())
         if tasks:  # Lance joins only fragments that the same indexes cover
             reason = f"{len(small)} of {len(parts)} fragments are small"
@@ -292,7 +292,7 @@ class Maintenance:
 
     def _compact(self, step: Step) -> Step:
         dataset: Dataset = open_dataset(self._versions)
-        with translated(self._versions.core.location):
+        with translate_errors(self._versions.core.location):
             done = dataset.optimize.compact_files()
         outcome = f"{done.fragments_removed} fragments became {done.fragments_added}"
         return replace(step, state=StepState.DONE, outcome=outcome)
@@ -303,7 +303,7 @@ class Maintenance:
             if one.name == MEM_WAL_INDEX or not one.field_names:
                 continue
             try:
-                with translated(self._versions.core.location):
+                with translate_errors(self._versions.core.location):
                     lacks = int(dataset.stats.index_stats(one.name).get("num_unindexed_rows", 0))
             except HoldfastError as error:  # a file of it is gone, say: the rest goes on
                 yield Step(
@@ -324,15 +324,15 @@ class Maintenance:
         if kinds.get(step.target) == "INVERTED":
             self._table.refresh_index(step.target)
         else:
-            with translated(self._versions.core.location):
+            with translate_errors(self._versions.core.location):
                 dataset.optimize.optimize_indices(index_names=[step.target])
         return replace(step, state=StepState.DONE, outcome="up to date")
 
     def _leftovers(self) -> Iterator[Step]:
-        found = self._table.vacuum(
+        plan = self._table.vacuum(
             grace=self._policy.grace, keep_versions_for=self._policy.keep_versions_for
         )
-        unneeded = [*found.leftovers, *(found.waiting if found.raised else ())]
+        unneeded = [*plan.leftovers, *(plan.waiting if plan.raised else ())]
         if unneeded:
             size = sum(one.size for one in unneeded)
             reason = f"{len(unneeded)} objects of {size:,} bytes that nobody needs"

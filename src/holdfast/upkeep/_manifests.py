@@ -3,7 +3,7 @@
 Manifests of one table repeat each other. Versions are told newest first, and of each only the
 fragments that an earlier told one, its *parent*, does not have; whoever looks at all of them has
 seen every fragment, and each fragment first in the newest version that has it. What earlier runs
-read is taken from `Memory`, as long as the parent is the same object, too.
+read is taken from `ReadMemory`, as long as the parent is the same object, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from holdfast.commits import Records, in_parallel, read_version
 from holdfast.formats import Reference
 from holdfast.storage import ObjectInfo, ObjectStore
-from holdfast.upkeep._memory import Memory, Remembered
+from holdfast.upkeep._memory import ReadMemory, Remembered
 
 _WINDOW = 64
 _BETWEEN_REFERENCES = 16  # to note all fragments of a manifest takes longer than to compare it
@@ -57,7 +57,7 @@ class _Parent:
 class Manifests:
     """Tells the versions of one table."""
 
-    def __init__(self, store: ObjectStore, memory: Memory) -> None:
+    def __init__(self, store: ObjectStore, memory: ReadMemory) -> None:
         self._store = store
         self._memory = memory
         self._parent: _Parent | None = None

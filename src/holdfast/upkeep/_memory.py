@@ -60,7 +60,7 @@ class Remembered:
         return (info.size, info.modified, info.tag) == (self.size, self.modified, self.tag)
 
 
-class Memory:
+class ReadMemory:
     """What was read of one table, by path.
 
     `now` is the store's time, or this machine's where nothing is deleted.
@@ -122,13 +122,13 @@ class Memory:
             fresh.replace(self._file)
 
 
-def open_memory(store: ObjectStore, pin: Pin | None, now: float) -> Memory:
+def open_memory(store: ObjectStore, pin: Pin | None, now: float) -> ReadMemory:
     """Return what is remembered of a table; of a table in memory only, nothing."""
     if store.location.startswith("memory:"):
-        return Memory(None, now)
+        return ReadMemory(None, now)
     parts = [store.location, store.endpoint, "" if pin is None else str(pin.table_id)]
     name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
-    return Memory(_folder() / f"{name}.bin", now)
+    return ReadMemory(_folder() / f"{name}.bin", now)
 
 
 def _folder() -> Path:

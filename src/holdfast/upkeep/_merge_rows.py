@@ -1,6 +1,6 @@
 """What merging generations changes in the base table: rows to write, rows to mark as deleted.
 
-`Changes` reads the keys of some generations of one shard and keeps, of each key, the newest
+`RowChanges` reads the keys of some generations of one shard and keeps, of each key, the newest
 row. From these it writes new fragments, and deletion files for the rows that they replace:
 all under new names, seen by nobody. Both parts can be divided among tasks: by generation for
 writing, by fragment for marking.
@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.fragment import FragmentMetadata, write_fragments
 
-from holdfast.commits import translated
+from holdfast.commits import translate_errors
 from holdfast.errors import CorruptError, InvalidInputError
 from holdfast.formats import (
     TOMBSTONE,
@@ -35,8 +35,8 @@ from holdfast.formats import (
     lance_fields,
     newest_per_key,
 )
-from holdfast.shard import whole
-from holdfast.upkeep._key_set import Fragment, KeySet
+from holdfast.shard import combine_column
+from holdfast.upkeep._key_set import Fragment, MergeKeys
 
 _FRAGMENT_BITS = 32
 _OFFSET_MASK = (1 << _FRAGMENT_BITS) - 1
@@ -72,7 +72,7 @@ class _Keys:
     deletes: np.ndarray
 
 
-class Changes:
+class RowChanges:
     """The changes that generations of one shard make to one version of the base table.
 
     Args:
@@ -99,7 +99,10 @@ class Changes:
             wanted = [theirs.name for _, theirs in pairs]
             table = _read(one, [*wanted, TOMBSTONE] if marked else wanted)
             columns.append(
-                [whole(fit_column(table[theirs.name], theirs, ours)) for ours, theirs in pairs]
+                [
+                    combine_column(fit_column(table[theirs.name], theirs, ours))
+                    for ours, theirs in pairs
+                ]
             )
             gone = pc.fill_null(table[TOMBSTONE], False).to_numpy() if marked else None
             deletes.append(np.zeros(one.count_rows(), bool) if gone is None else gone)
@@ -127,8 +130,8 @@ class Changes:
         return pa.concat_arrays(parts)
 
     @functools.cached_property
-    def _key_set(self) -> KeySet:
-        return KeySet(self._names, self.keys)
+    def _key_set(self) -> MergeKeys:
+        return MergeKeys(self._names, self.keys)
 
     def write(self, number: int) -> list[FragmentMetadata]:
         """Write the rows of one generation that count and stay, as new fragments.
@@ -143,7 +146,7 @@ class Changes:
             return []
         schema = self._dataset.schema
         reader = pa.RecordBatchReader.from_batches(schema, self._rows(number, staying))
-        with translated(self._dataset.uri):
+        with translate_errors(self._dataset.uri):
             return list(write_fragments(reader, self._dataset, mode="append"))
 
     def _rows(self, number: int, staying: np.ndarray) -> Iterator[pa.RecordBatch]:
@@ -169,17 +172,17 @@ class Changes:
         if not self._names:
             return Marked()
         gone: dict[int, list[np.ndarray]] = defaultdict(list)
-        with translated(self._dataset.uri):
+        with translate_errors(self._dataset.uri):
             for addresses, _ in self._key_set.matches(self._dataset, fragments):
                 parts = addresses >> _FRAGMENT_BITS
                 for part in np.unique(parts):
                     gone[int(part)].append(addresses[parts == part] & _OFFSET_MASK)
             updated, removed, rows = [], [], 0
             for part, offsets in sorted(gone.items()):
-                found = np.unique(np.concatenate(offsets))
-                rows += len(found)
+                rows_of_fragment = np.unique(np.concatenate(offsets))
+                rows += len(rows_of_fragment)
                 fragment: Fragment = self._dataset.get_fragment(part)
-                left = fragment.delete_rows(found.tolist())
+                left = fragment.delete_rows(rows_of_fragment.tolist())
                 if left is None:
                     removed.append(part)
                 else:
@@ -192,7 +195,7 @@ class Changes:
 
 
 def _read(dataset: lance.LanceDataset, columns: Sequence[str]) -> pa.Table:
-    with translated(dataset.uri):
+    with translate_errors(dataset.uri):
         return dataset.scanner(columns=list(columns), batch_size=_ROWS_AT_ONCE).to_table()
 
 
@@ -210,13 +213,13 @@ def columns_in(
     # The tombstone took the next free id; a column that was added since has it by right.
     theirs = [field for field in all_theirs if field.name != TOMBSTONE]
     _refuse_replaced(ours, theirs)
-    found = {field.name: counterpart(field, theirs) for field in ours}
+    counterparts = {field.name: counterpart(field, theirs) for field in ours}
     for name in key_columns(dataset.schema):
-        if found[name] is None:
+        if counterparts[name] is None:
             raise InvalidInputError("a generation lacks a column of the key", column=name)
     return {
         field.name: (field, theirs[at])
-        for field, at in zip(ours, found.values(), strict=True)
+        for field, at in zip(ours, counterparts.values(), strict=True)
         if at is not None
     }
 

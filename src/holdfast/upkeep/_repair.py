@@ -42,7 +42,7 @@ from holdfast.storage import ObjectStore, open_store
 from holdfast.upkeep._doctor import doctor
 from holdfast.upkeep._findings import Finding, FindingKind, Severity
 from holdfast.upkeep._repair_generations import repair_generations
-from holdfast.upkeep._repair_steps import Given, RepairKind, RepairState, RepairStep
+from holdfast.upkeep._repair_steps import RepairKind, RepairRun, RepairState, RepairStep
 from holdfast.upkeep._repair_tie import open_or_mend
 from holdfast.wal import repair_log
 
@@ -118,7 +118,7 @@ def repair(
     clock = clock or SystemClock()
     begun = clock.elapsed()
     options = StorageOptions(storage_options)
-    given = Given(
+    given = RepairRun(
         uri=uri,
         options=options,
         place=place,
@@ -155,7 +155,7 @@ def repair(
     )
 
 
-def _waits_for_versions(given: Given) -> bool:
+def _waits_for_versions(given: RepairRun) -> bool:
     """Tell whether a plan puts versions right first: generations are compared with the newest."""
     return any(
         step.state is RepairState.PLANNED and (step.path or "").startswith("_versions/")
@@ -163,7 +163,7 @@ def _waits_for_versions(given: Given) -> bool:
     )
 
 
-def _is_left(finding: Finding, given: Given) -> bool:
+def _is_left(finding: Finding, given: RepairRun) -> bool:
     """Tell whether somebody must look at a finding that no step of this run is about."""
     if finding.severity is Severity.NOTE:
         return False
@@ -173,14 +173,14 @@ def _is_left(finding: Finding, given: Given) -> bool:
 
 
 # Objects and records.
-def _agree(given: Given, arbiter: SupportsSeries) -> None:
+def _agree(given: RepairRun, arbiter: SupportsSeries) -> None:
     """Make objects and records agree again."""
-    found = compare(given.store, arbiter)
-    strange = {one.name.series for one in found.undecided}
-    for wrong in _put_back_in_order(given.store, found.wrong):
+    comparison = compare(given.store, arbiter)
+    strange = {one.name.series for one in comparison.undecided}
+    for wrong in _put_back_in_order(given.store, comparison.wrong):
         if wrong.name.series not in strange:
             given.do(_object_step(wrong), _putter(given.store, wrong))
-    for forgotten in found.forgotten:
+    for forgotten in comparison.forgotten:
         given.do(_records_step(forgotten), _rebuilder(arbiter, forgotten))
 
 
@@ -226,7 +226,7 @@ def _records_step(forgotten: Forgotten) -> RepairStep:
 
 
 # Logs.
-def _logs(given: Given, arbiter: Arbiter) -> None:
+def _logs(given: RepairRun, arbiter: Arbiter) -> None:
     """Close the holes of logs; a plan looks only where nothing else is planned for the shard."""
     planned = {step.path for step in given.steps if step.state is RepairState.PLANNED}
     core = TableCore(given.store, arbiter, given.uri, given.options)
@@ -235,10 +235,10 @@ def _logs(given: Given, arbiter: Arbiter) -> None:
         if any(shard_id in (path or "") for path in planned):
             continue  # its log can be read once the rest is put right
         try:
-            found = repair_log(reading, shard_id)
+            repair = repair_log(reading, shard_id)
         except (NotFoundError, CorruptError, CommitStoreRegressedError, ForeignVersionError):
-            continue  # its manifest is gone or a stranger's: doctor tells
-        for wound in found.wounds:
+            continue  # its manifest is gone or foreign: doctor tells
+        for wound in repair.wounds:
             rows = "its rows" if wound.rows is None else f"{wound.rows} rows of it"
             step = RepairStep(
                 kind=RepairKind.LOG,
@@ -248,12 +248,12 @@ def _logs(given: Given, arbiter: Arbiter) -> None:
                 loses=f"{rows}, unless a backup has the object",
             )
             given.steps.append(step)
-        if found.wounds and given.confirm:
+        if repair.wounds and given.confirm:
             healed = repair_log(core, shard_id, confirm=True)
             _mark_healed(given, shard_id, tuple(w.quarantine for w in healed.wounds))
 
 
-def _mark_healed(given: Given, shard_id: str, kept: tuple[str | None, ...]) -> None:
+def _mark_healed(given: RepairRun, shard_id: str, kept: tuple[str | None, ...]) -> None:
     aside = tuple(path for path in kept if path is not None)
     given.steps = [
         replace(step, state=RepairState.DONE, kept=aside)

@@ -9,11 +9,11 @@ from holdfast.commits import Versions
 from holdfast.core import TableCore
 from holdfast.errors import HoldfastError, PermissionDeniedError, UnavailableError
 from holdfast.upkeep._repair_shard import repair_shard
-from holdfast.upkeep._repair_steps import Given, RepairKind, RepairState, RepairStep
+from holdfast.upkeep._repair_steps import RepairKind, RepairRun, RepairState, RepairStep
 from holdfast.upkeep._sstable_exam import SstableWound
 
 
-def repair_generations(given: Given, arbiter: Arbiter) -> None:
+def repair_generations(given: RepairRun, arbiter: Arbiter) -> None:
     """Replace generations that cannot be read, of shards that nothing else is planned for."""
     planned = {step.path for step in given.steps if step.state is RepairState.PLANNED}
     core = TableCore(given.store, arbiter, given.uri, given.options)
@@ -22,7 +22,7 @@ def repair_generations(given: Given, arbiter: Arbiter) -> None:
         if any(shard_id in (path or "") for path in planned):
             continue
         try:
-            found = repair_shard(versions, shard_id, confirm=given.confirm)
+            repair = repair_shard(versions, shard_id, confirm=given.confirm)
         except UnavailableError:
             raise
         except PermissionDeniedError:
@@ -31,7 +31,7 @@ def repair_generations(given: Given, arbiter: Arbiter) -> None:
             continue  # a plan does not finish what is unfinished: that step comes first
         except HoldfastError:
             continue  # its manifest, or the table's newest version, is damaged: doctor tells
-        given.steps += [_step(shard_id, wound, done=found.applied) for wound in found.wounds]
+        given.steps += [_step(shard_id, wound, done=repair.applied) for wound in repair.wounds]
 
 
 def _step(shard_id: str, wound: SstableWound, *, done: bool) -> RepairStep:

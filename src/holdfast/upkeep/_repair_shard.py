@@ -114,13 +114,13 @@ def explain_unreadable(versions: Versions, shard_id: str, sstables: Sequence[SsT
 
 def _examine(versions: Versions, shard_id: str) -> list[tuple[SstableExam, SstableWound]]:
     """Return the generations that wait and cannot be read whole."""
-    found = _look(versions, shard_id)
-    while found:  # what is gone meanwhile was merged and collected: it is not damaged
+    damaged = _look(versions, shard_id)
+    while damaged:  # what is gone meanwhile was merged and collected: it is not damaged
         now = {one.path for one in _latest(versions, shard_id).sstables}
-        if all(exam.table.path in now for exam, _ in found):
+        if all(exam.table.path in now for exam, _ in damaged):
             break
-        found = _look(versions, shard_id)
-    return found
+        damaged = _look(versions, shard_id)
+    return damaged
 
 
 def _look(versions: Versions, shard_id: str) -> list[tuple[SstableExam, SstableWound]]:

@@ -60,7 +60,7 @@ class RepairStep:
 
 
 @dataclass(slots=True, kw_only=True)
-class Given:
+class RepairRun:
     """What the operator said."""
 
     uri: str

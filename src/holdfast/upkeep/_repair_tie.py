@@ -23,10 +23,10 @@ from holdfast.arbiter import (
 from holdfast.errors import CorruptError, InvalidInputError, NotFoundError, PinMismatchError
 from holdfast.formats import EMBEDDED_PATH, PIN_PATH, ArbiterKind, Pin
 from holdfast.storage import SupportsLocalFiles
-from holdfast.upkeep._repair_steps import Given, RepairKind, RepairState, RepairStep
+from holdfast.upkeep._repair_steps import RepairKind, RepairRun, RepairState, RepairStep
 
 
-def open_or_mend(given: Given) -> Arbiter | None:
+def open_or_mend(given: RepairRun) -> Arbiter | None:
     """Return the table's arbiter if it has one, or gets one by what is put right here.
 
     Raises:
@@ -43,7 +43,7 @@ def open_or_mend(given: Given) -> Arbiter | None:
     return _repin(given, pin) if given.place is not None else _open(given, pin)
 
 
-def _open(given: Given, pin: Pin) -> Arbiter | None:
+def _open(given: RepairRun, pin: Pin) -> Arbiter | None:
     try:
         return open_arbiter(given.uri, given.options, commit_store=given.commit_store)
     except PinMismatchError as error:
@@ -55,7 +55,7 @@ def _open(given: Given, pin: Pin) -> Arbiter | None:
         return None
 
 
-def _pin_is_gone(given: Given) -> Arbiter | None:
+def _pin_is_gone(given: RepairRun) -> Arbiter | None:
     home = [info.path for info in given.store.list("_holdfast")]
     versions = given.store.list("_versions")
     if not versions and not home:
@@ -69,7 +69,7 @@ def _pin_is_gone(given: Given) -> Arbiter | None:
     return _pin_is_wrong(given, "the table's pin is gone")
 
 
-def _known_store(given: Given) -> str | None:
+def _known_store(given: RepairRun) -> str | None:
     """Return where the commit store of a table without a pin may be."""
     if given.commit_store is not None:
         return given.commit_store
@@ -79,7 +79,7 @@ def _known_store(given: Given) -> str | None:
     return EMBEDDED if inside else None
 
 
-def _pin_is_wrong(given: Given, what: str) -> Arbiter | None:
+def _pin_is_wrong(given: RepairRun, what: str) -> Arbiter | None:
     if given.conditional_put:
         return _new_pin(given, what)
     url = _known_store(given)
@@ -109,7 +109,7 @@ def _pin_is_wrong(given: Given, what: str) -> Arbiter | None:
     return RecordedDecisions(given.store, connected, pin) if given.confirm else None
 
 
-def _new_pin(given: Given, what: str) -> Arbiter | None:
+def _new_pin(given: RepairRun, what: str) -> Arbiter | None:
     step = RepairStep(
         kind=RepairKind.PIN,
         what=f"{what}: put a new one, which says that the object store decides",
@@ -121,7 +121,7 @@ def _new_pin(given: Given, what: str) -> Arbiter | None:
     return arbiter if given.confirm else None
 
 
-def _mismatch(given: Given, pin: Pin, error: PinMismatchError) -> Arbiter | None:
+def _mismatch(given: RepairRun, pin: Pin, error: PinMismatchError) -> Arbiter | None:
     """Tell a table under an unknown address from one that met another commit store."""
     if "actual" in error.details:
         _say_store_is_lost(given, pin)
@@ -146,7 +146,7 @@ def _mismatch(given: Given, pin: Pin, error: PinMismatchError) -> Arbiter | None
     return None
 
 
-def _repin(given: Given, pin: Pin) -> Arbiter | None:
+def _repin(given: RepairRun, pin: Pin) -> Arbiter | None:
     how = given.place
     assert how is not None  # noqa: S101 - looked at by the caller
     if pin.arbiter is not ArbiterKind.COMMIT_STORE:
@@ -169,7 +169,7 @@ def _repin(given: Given, pin: Pin) -> Arbiter | None:
     return open_arbiter(given.uri, given.options, commit_store=given.commit_store)
 
 
-def _say_store_is_lost(given: Given, pin: Pin) -> None:
+def _say_store_is_lost(given: RepairRun, pin: Pin) -> None:
     """Say what to do about a commit store that is gone, damaged, or another one."""
     refuse_living(pin, given.uri, given.store, is_lost=False)
     new = EMBEDDED if pin.store_url == EMBEDDED else "URL"
@@ -186,7 +186,7 @@ def _say_store_is_lost(given: Given, pin: Pin) -> None:
     )
 
 
-def _replace_store(given: Given, pin: Pin) -> Arbiter | None:
+def _replace_store(given: RepairRun, pin: Pin) -> Arbiter | None:
     to = given.new_commit_store
     assert to is not None  # noqa: S101 - looked at by the caller
     if pin.arbiter is not ArbiterKind.COMMIT_STORE:

@@ -2,7 +2,7 @@
 
 The data files of a lost append are there, under unique names, and its transaction file
 lists them. They are committed as they are, under the transaction id `rescue:UUID`: whoever
-repeats a rescue, or runs two at once, finds it applied.
+repeats a rescue, or runs two concurrently, finds it applied.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def rescue(
 ) -> RescueResult:
     """Bring lost appends back, each exactly once. Plans unless `confirm` is given.
 
-    Safe to repeat, and by several at once: an append that is in the table is left alone.
+    Safe to repeat, and by several concurrently: an append that is in the table is left alone.
 
     Args:
         uri: where the table is; it must be tied to an arbiter.

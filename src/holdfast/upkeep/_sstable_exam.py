@@ -21,7 +21,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from holdfast.commits import translated
+from holdfast.commits import translate_errors
 from holdfast.errors import HoldfastError, NotFoundError, PermissionDeniedError, UnavailableError
 from holdfast.formats import (
     BLOOM_FILE,
@@ -39,7 +39,7 @@ from holdfast.formats import (
     sstable_path,
     text_as_bytes,
 )
-from holdfast.shard import Sstables, whole
+from holdfast.shard import SstableWriter, combine_column
 from holdfast.storage import ObjectStore
 
 Fragment: TypeAlias = Any  # pylance's, which takes more than its types say
@@ -90,7 +90,7 @@ class SstableExam:
     """
 
     store: ObjectStore
-    sstables: Sstables
+    sstables: SstableWriter
     shard_id: str
     table: SsTable
     dataset: lance.LanceDataset | None = field(init=False, default=None)
@@ -135,16 +135,18 @@ class SstableExam:
             self._lost += part.physical_rows if count is None else count
             return
         same = self._copy(copied).get_fragment(part.fragment_id)
-        found: dict[int, list[pa.RecordBatch]] = {}
+        read_at: dict[int, list[pa.RecordBatch]] = {}
 
         def is_read(start: int, rows: int) -> bool:
             read = self._read(same, start, rows)
             if read is not None:
-                found[start] = read
+                read_at[start] = read
             return read is not None
 
         find_good(count, is_read)
-        texts = [_retyped(batch, self._schema) for start in sorted(found) for batch in found[start]]
+        texts = [
+            _retyped(batch, self._schema) for start in sorted(read_at) for batch in read_at[start]
+        ]
         kept = [only_rows(batch, readable_rows(batch)) for batch in texts]
         self.rows += kept
         self._lost += count - sum(batch.num_rows for batch in kept)
@@ -163,7 +165,7 @@ class SstableExam:
                 path = folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(text_as_bytes(body) if name.endswith(".manifest") else body)
-        with translated(self.shard_id):
+        with translate_errors(self.shard_id):
             return lance.dataset(str(folder))
 
     @property
@@ -194,7 +196,7 @@ class SstableExam:
         if len(names) != 1:  # a stock writer may have hashed the columns in another order
             return True
         rows = pa.Table.from_batches(self.rows, self._schema)
-        keys = [whole(rows[name]) for name in names]
+        keys = [combine_column(rows[name]) for name in names]
         wanted = np.frombuffer(bloom_filter(key_hashes(keys)), np.uint8)
         return len(stored) == len(wanted) and bool(((stored & wanted) == wanted).all())
 
@@ -215,7 +217,7 @@ class SstableExam:
         """
         for _ in range(_READS):
             try:
-                with translated(self.shard_id):
+                with translate_errors(self.shard_id):
                     return call()
             except PermissionDeniedError:
                 raise

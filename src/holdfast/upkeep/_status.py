@@ -272,14 +272,14 @@ class _Look:
         """Compare what the indexes cover with the fragments that are there."""
         try:
             dataset = open_dataset(Versions(self._core))
-            found = dataset.describe_indices() if int(dataset.version) == version else None
+            described = dataset.describe_indices() if int(dataset.version) == version else None
         except (HoldfastError, OSError, ValueError):
             return None
-        if found is None:
+        if described is None:
             return None
         covered: dict[str, set[int]] = {}
         kinds: dict[str, str] = {}
-        for one in found:
+        for one in described:
             if one.name != MEM_WAL_INDEX and one.field_names:
                 parts = {part for segment in one.segments for part in segment.fragment_ids}
                 covered.setdefault(one.name, set()).update(parts)
@@ -314,7 +314,7 @@ class _Look:
         yield from self._overdue(status)
 
     def _is_ours(self, version: int) -> bool:
-        """Tell a forgotten decision, which has a token of its own, from a stranger's version."""
+        """Tell a forgotten decision, which has a token of its own, from a foreign version."""
         tokens = []
         for number in (version, version - 1):
             body = read_version(self._core.store, number, None)

@@ -30,7 +30,7 @@ from holdfast.formats import (
 )
 from holdfast.storage import ObjectInfo, ObjectStore
 from holdfast.upkeep._manifests import Manifest, Manifests
-from holdfast.upkeep._memory import Memory
+from holdfast.upkeep._memory import ReadMemory
 
 Progress = Callable[[int, int], None]
 """Called with how many objects were read, and how many there are."""
@@ -40,7 +40,7 @@ _FEW_FILES = 20  # so many are searched for in bytes quicker than all files are 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WrittenTransaction:
     """A transaction file and what it says."""
 
     transaction: Transaction
@@ -89,7 +89,7 @@ class Survey:
     """
 
     objects: Mapping[str, ObjectInfo]
-    written: tuple[Written, ...]
+    written: tuple[WrittenTransaction, ...]
     traces: Mapping[int, Trace]
     unreadable: tuple[str, ...]
     gap: int
@@ -109,7 +109,7 @@ def survey(
     progress: Progress | None = None,
     *,
     past_damage: bool = False,
-    memory: Memory | None = None,
+    memory: ReadMemory | None = None,
 ) -> Survey:
     """Read a table's transactions and versions, but for what is remembered; changes nothing.
 
@@ -123,7 +123,7 @@ def survey(
     """
     objects = {info.path: info for info in store.list()}
     paths = [path for path in objects if is_transaction_path(path)]
-    memory = memory or Memory(None, 0.0)
+    memory = memory or ReadMemory(None, 0.0)
     surveyor = _Surveyor(
         store, records, progress or _silent, memory=memory, past_damage=past_damage
     )
@@ -139,7 +139,7 @@ class _Surveyor:
         records: Records | None,
         progress: Progress,
         *,
-        memory: Memory,
+        memory: ReadMemory,
         past_damage: bool,
     ) -> None:
         self._memory = memory
@@ -159,7 +159,7 @@ class _Surveyor:
             self._progress(count, total)
             transaction = None if body is None else self._decode(info, body)
             if transaction is not None:
-                written.append(Written(transaction=transaction, info=info))
+                written.append(WrittenTransaction(transaction=transaction, info=info))
         asked = {file for one in written for file in one.files}
         _, manifest = self._newest(numbers)
         asked -= {path for path, _ in VersionFacts(manifest).data_files()}

@@ -1,4 +1,4 @@
-"""`vacuum`: the one verb that deletes. It plans unless told to act.
+"""`vacuum`: the one verb that deletes. It plans by default.
 
     plan = vacuum("s3://lake/events.lance")                  # what would go, and why
     vacuum("s3://lake/events.lance", confirm=True)
@@ -239,12 +239,12 @@ def find_leftovers(
         remember=remember,
         progress=progress,
     )
-    found = [
+    leftovers = [
         Leftover(kind=kind, path=info.path, size=info.size, age=contents.age(info), reason=reason)
         for kind in kinds
         for info, reason in FINDERS[kind](contents)
     ]
-    return contents, sorted(found, key=lambda one: (kinds.index(one.kind), one.path))
+    return contents, sorted(leftovers, key=lambda one: (kinds.index(one.kind), one.path))
 
 
 def vacuum_table(
@@ -302,14 +302,14 @@ def _waits(one: Leftover) -> Leftover:
     return replace(one, reason=f"{one.reason}; it is listed first, and goes by a later run")
 
 
-def _is_worth_raising(contents: Contents, found: Collection[Leftover]) -> bool:
+def _is_worth_raising(contents: Contents, leftovers: Collection[Leftover]) -> bool:
     """Tell whether the number would rise: something waits, and the last time is long ago."""
-    numbered = {one.path for one in found if is_numbered(one.path)}
+    numbered = {one.path for one in leftovers if is_numbered(one.path)}
     return bool(numbered - read_due(contents, contents.mark)) and may_rise(contents)
 
 
 def take_leftovers(
-    contents: Contents, found: Collection[Leftover], touch: Touch
+    contents: Contents, leftovers: Collection[Leftover], touch: Touch
 ) -> tuple[list[Leftover], bool]:
     """Delete what still nobody needs; return it, and whether the number was raised.
 
@@ -318,10 +318,10 @@ def take_leftovers(
     below is seen then, also where a listing is no snapshot.
     """
     contents.look_again()  # the plan took a while: what landed since is needed
-    versions = [one for one in found if one.kind is LeftoverKind.VERSIONS]
+    versions = [one for one in leftovers if one.kind is LeftoverKind.VERSIONS]
     gone = _take(contents, versions)
     contents.keep_the_rest()
-    raising = _is_worth_raising(contents, found)
+    raising = _is_worth_raising(contents, leftovers)
     before = contents.mark.number
     if raising:
         raise_number(contents, touch)
@@ -329,7 +329,7 @@ def take_leftovers(
     mark = contents.mark
     due = read_due(contents, mark)
     contents.look_again()
-    others = [one for one in found if one.kind is not LeftoverKind.VERSIONS]
+    others = [one for one in leftovers if one.kind is not LeftoverKind.VERSIONS]
     if any(one.path in due for one in others):
         contents.read_all_again()  # what was remembered is for plans
         if contents.mark.number < mark.number:
@@ -338,11 +338,11 @@ def take_leftovers(
     return gone, raising and contents.mark.number > before
 
 
-def _take(contents: Contents, found: Collection[Leftover]) -> list[Leftover]:
+def _take(contents: Contents, leftovers: Collection[Leftover]) -> list[Leftover]:
     """Delete what still nobody needs, and return it."""
     gone: list[Leftover] = []
     for kind in LeftoverKind:
-        some = [one for one in found if one.kind is kind]
+        some = [one for one in leftovers if one.kind is kind]
         if not some:
             continue
         take = TAKERS.get(kind, _take_files)

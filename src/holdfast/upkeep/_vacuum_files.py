@@ -44,10 +44,10 @@ def find_versions(contents: Contents) -> Found:
     transactions = contents.old_below(TRANSACTIONS_FOLDER)
     if tied is not None and any(info.modified <= tied.modified for info in transactions):
         seen = survey(contents.core.store, contents.records)  # files stay or go by it
-        found = candidates_in(
+        candidates = candidates_in(
             contents.core.store, contents.core.arbiter.pin, contents.records, seen
         )
-        if any(one.doubt is None for one in found):
+        if any(one.doubt is None for one in candidates):
             raise InvalidInputError(
                 "old versions tell which appends were lost before the table was tied: run "
                 "`holdfast rescue` first, or keep versions"
@@ -76,8 +76,10 @@ def rescuable(contents: Contents, orphans: Collection[ObjectInfo]) -> set[str]:
     if tied is None or all(info.modified > tied.modified for info in orphans):
         return set()
     seen = survey(contents.core.store, contents.records)  # files stay or go by it
-    found = candidates_in(contents.core.store, contents.core.arbiter.pin, contents.records, seen)
-    return {file for one in found if one.doubt is None for file in one.files}
+    candidates = candidates_in(
+        contents.core.store, contents.core.arbiter.pin, contents.records, seen
+    )
+    return {file for one in candidates if one.doubt is None for file in one.files}
 
 
 def find_deletions(contents: Contents) -> Found:

@@ -47,11 +47,11 @@ def take_log(contents: Contents, paths: Collection[str]) -> set[str]:
 
 def _collections(contents: Contents) -> Iterator[LogCollection]:
     """Yield what may go of each shard whose log no pinned snapshot needs."""
-    found = [collect_log(contents.core, shard_id) for shard_id in _shards(contents)]
+    due = [collect_log(contents.core, shard_id) for shard_id in _shards(contents)]
     pins = _pins(contents)
     if pins is None:
         return
-    for collection in found:
+    for collection in due:
         if not any(_needs_log(pin, collection) for pin in pins):
             yield collection
 
@@ -118,8 +118,10 @@ def _pins(contents: Contents) -> list[SnapshotPin] | None:
 
 
 def _shards(contents: Contents) -> list[str]:
-    found = {shard_of(path) for path in contents.objects if path.startswith(f"{MEM_WAL_FOLDER}/")}
-    return sorted(shard_id for shard_id in found if shard_id is not None)
+    shard_ids = {
+        shard_of(path) for path in contents.objects if path.startswith(f"{MEM_WAL_FOLDER}/")
+    }
+    return sorted(shard_id for shard_id in shard_ids if shard_id is not None)
 
 
 def _latest(contents: Contents, shard_id: str) -> ShardManifest | None:
@@ -128,9 +130,9 @@ def _latest(contents: Contents, shard_id: str) -> ShardManifest | None:
 
 def _folders(objects: Mapping[str, ObjectInfo]) -> dict[str, list[ObjectInfo]]:
     """Return the files of SSTables by folder."""
-    found: dict[str, list[ObjectInfo]] = defaultdict(list)
+    folders: dict[str, list[ObjectInfo]] = defaultdict(list)
     for path, info in objects.items():
         parts = path.split("/")
         if shard_of(path) and len(parts) > _FOLDER_DEPTH and generation_of(parts[2]) is not None:
-            found["/".join(parts[:_FOLDER_DEPTH])].append(info)
-    return dict(found)
+            folders["/".join(parts[:_FOLDER_DEPTH])].append(info)
+    return dict(folders)

@@ -55,11 +55,13 @@ class Keeper:
             ConflictError: writers were faster each time.
             Other errors: as for `Table.flush_log`.
         """
-        found = {}
+        generations = {}
         for shard_id in self._versions.core.shard_ids():
             if ShardManifests(self._versions.core, shard_id).latest() is not None:
-                found[shard_id] = _flush(self._versions, shard_id, fence=fence, stock_idle=_NOW)
-        return found
+                generations[shard_id] = _flush(
+                    self._versions, shard_id, fence=fence, stock_idle=_NOW
+                )
+        return generations
 
 
 def _waits(versions: Versions, shard_id: str, merged: int) -> bool:
@@ -95,7 +97,7 @@ def _flush(versions: Versions, shard_id: str, *, fence: bool, stock_idle: timede
     return 0 if newest is None else newest.current_generation - 1
 
 
-class Shards(Protocol):
+class WaitingShards(Protocol):
     """The shards of a table, as far as merging all that waits needs them."""
 
     def shard_ids(self) -> Sequence[str]:
@@ -115,7 +117,7 @@ class Shards(Protocol):
         ...
 
 
-def merge_all(shards: Shards) -> dict[str, int]:
+def merge_all(shards: WaitingShards) -> dict[str, int]:
     """Merge what waits now; return how far, by shard: a version with this marker holds it.
 
     Raises:

@@ -337,15 +337,15 @@ class WalAppender(Handle):
         """Decide a fence at the first free place; None when the place was flushed and collected."""
         for place in range(position, position + _STEPS):
             try:
-                found = self._decide(draft, place)
+                entry = self._decide(draft, place)
             except CollectedError:
                 return None
-            if found is None:
+            if entry is None:
                 return place
-            if found.epoch > self.epoch:
-                raise fenced(self.shard_id, self.epoch, found.epoch)
-            if found.epoch == self.epoch and found.writer != self.writer:
-                raise self._twice(found)
+            if entry.epoch > self.epoch:
+                raise fenced(self.shard_id, self.epoch, entry.epoch)
+            if entry.epoch == self.epoch and entry.writer != self.writer:
+                raise self._twice(entry)
         raise UnavailableError(
             "another writer appends faster than this one can fence it: try again",
             shard_id=self.shard_id,
@@ -381,7 +381,7 @@ class WalAppender(Handle):
         while True:
             position = self.next_position
             try:
-                found = self._decide(draft, position)
+                entry = self._decide(draft, position)
             except _HARMLESS:
                 raise
             except CollectedError:
@@ -395,9 +395,9 @@ class WalAppender(Handle):
             except BaseException:
                 self._stopped = self._unknown(position)
                 raise
-            if found is None:
+            if entry is None:
                 break
-            self._step_over(found, draft)
+            self._step_over(entry, draft)
         self._sequence += 1
         self.next_position = position + 1
         elapsed = self._core.clock.elapsed() - begun
@@ -428,16 +428,16 @@ class WalAppender(Handle):
             return None
         return decode_entry(decision.body, shard_id=self.shard_id, position=position)
 
-    def _step_over(self, found: Entry, draft: EntryDraft) -> None:
+    def _step_over(self, entry: Entry, draft: EntryDraft) -> None:
         """Go past a late fence of a claimer that was overtaken; stop at anything else."""
-        if found.epoch > self.epoch:
-            self._stop(fenced(self.shard_id, self.epoch, found.epoch), draft.batches)
-        if found.fence and found.epoch < self.epoch:
-            self.next_position = found.position + 1
+        if entry.epoch > self.epoch:
+            self._stop(fenced(self.shard_id, self.epoch, entry.epoch), draft.batches)
+        if entry.fence and entry.epoch < self.epoch:
+            self.next_position = entry.position + 1
             return
-        if found.writer == self.writer:  # an append that was refused did land
-            self._stop(self._unknown(found.position), draft.batches)
-        self._stop(self._twice(found), draft.batches)
+        if entry.writer == self.writer:  # an append that was refused did land
+            self._stop(self._unknown(entry.position), draft.batches)
+        self._stop(self._twice(entry), draft.batches)
 
     def _overtaken(self) -> HoldfastError:
         """Return why a position of ours is collected: only a newer owner can have flushed it."""
@@ -469,14 +469,14 @@ class WalAppender(Handle):
             return error  # the shard itself is gone
         return self._unknown(self.next_position)
 
-    def _twice(self, found: Entry) -> CorruptError:
+    def _twice(self, entry: Entry) -> CorruptError:
         return CorruptError(
             "the log holds an entry that no writer could have put there: two writers have one "
             "epoch, or somebody wrote past the fence",
             shard_id=self.shard_id,
-            position=found.position,
+            position=entry.position,
             epoch=self.epoch,
-            found_epoch=found.epoch,
+            found_epoch=entry.epoch,
         )
 
     def _unknown(self, position: int, error: HoldfastError | None = None) -> PoisonedError:

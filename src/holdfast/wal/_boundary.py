@@ -45,8 +45,8 @@ class Boundary:
             UnavailableError, PermissionDeniedError: the store did not tell.
         """
         infos = self._store.list(boundary_folder(self._shard_id))
-        found = (boundary_of(info.path) for info in infos)
-        return max((one[1] for one in found if one and one[0] is self._kind), default=NOTHING)
+        boundaries = (boundary_of(info.path) for info in infos)
+        return max((one[1] for one in boundaries if one and one[0] is self._kind), default=NOTHING)
 
     def raise_to(self, through: int) -> None:
         """Raise the boundary, durably; a lower number changes nothing.

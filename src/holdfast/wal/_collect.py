@@ -135,12 +135,12 @@ def _old_manifests(store: ObjectStore, shard_id: str, newest: int, now: float) -
     Only the oldest ones up to the first that is younger: versions go without a hole.
     """
     limit = now - RETENTION.total_seconds()
-    found = {shard_version_of(i.path): i for i in store.list(shard_manifest_folder(shard_id))}
+    infos = {shard_version_of(i.path): i for i in store.list(shard_manifest_folder(shard_id))}
     old: list[ObjectInfo] = []
-    for version in sorted(v for v in found if v is not None and v < newest):
-        if found[version].modified > limit:
+    for version in sorted(v for v in infos if v is not None and v < newest):
+        if infos[version].modified > limit:
             break
-        old.append(found[version])
+        old.append(infos[version])
     return old
 
 
@@ -175,8 +175,8 @@ def carry_out(core: TableCore, collected: LogCollection) -> None:
 
 def _without_hole(store: ObjectStore, shard_id: str, planned: Collection[int]) -> list[int]:
     """Return the planned versions up to the first that stays: none may go before an older one."""
-    found = {shard_version_of(i.path) for i in store.list(shard_manifest_folder(shard_id))}
-    there = sorted(version for version in found if version is not None)
+    versions = {shard_version_of(i.path) for i in store.list(shard_manifest_folder(shard_id))}
+    there = sorted(version for version in versions if version is not None)
     return list(itertools.takewhile(lambda version: version in planned, there))
 
 

@@ -23,7 +23,7 @@ from holdfast.formats import (
 from holdfast.storage import ObjectInfo, SupportsReadAhead
 
 _READERS = 16
-"""How many entries are fetched at once from a store behind a network."""
+"""How many entries are fetched concurrently from a store behind a network."""
 _MOST_PER_TASK = 8
 """Small entries are fetched in runs: handing each to a thread costs as much as decoding it."""
 _AHEAD_BYTES = 64 << 20
@@ -48,8 +48,8 @@ class Log:
         Raises:
             UnavailableError, PermissionDeniedError: the store did not tell.
         """
-        found = {position_of(info.path): info for info in self._core.store.list(self._folder)}
-        return {n: found[n] for n in sorted(n for n in found if n is not None)}
+        infos = {position_of(info.path): info for info in self._core.store.list(self._folder)}
+        return {n: infos[n] for n in sorted(n for n in infos if n is not None)}
 
     def read(self, position: int, *, trusting: bool = False) -> Entry | None:
         """Return the entry at a position, or None; `trusting` as for `decode_entry`.
@@ -103,13 +103,13 @@ class Log:
 
     def _read_run(self, positions: range) -> tuple[list[Entry], HoldfastError | None]:
         """Return the entries before the first that cannot be read, and why it cannot."""
-        found: list[Entry] = []
+        entries: list[Entry] = []
         try:
             for position in positions:
-                found.append(self._present(position, self.read(position)))  # noqa: PERF401
+                entries.append(self._present(position, self.read(position)))  # noqa: PERF401
         except HoldfastError as error:
-            return found, error
-        return found, None
+            return entries, error
+        return entries, None
 
     def check_gaps(self, listed: Mapping[int, object], after: int, before: int) -> None:
         """Make sure that no position between `after` and `before` is missing.

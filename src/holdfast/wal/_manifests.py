@@ -219,11 +219,11 @@ class ShardManifests:
 
     def _listed(self) -> int:
         """Return the newest version that a listing shows; 0 when it shows none."""
-        found = (
+        versions = (
             shard_version_of(info.path)
             for info in self._core.store.list(shard_manifest_folder(self._shard_id))
         )
-        return max((version for version in found if version is not None), default=0)
+        return max((version for version in versions if version is not None), default=0)
 
     def _successor(
         self,

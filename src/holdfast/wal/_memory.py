@@ -41,8 +41,8 @@ from holdfast.formats import (
     log_txns_folder,
     memory_path,
     memory_position,
+    merge_memory,
     numbers_of,
-    remembered,
     txns_of,
 )
 from holdfast.storage import ObjectInfo, ObjectStore
@@ -106,7 +106,7 @@ class Memories:
             HoldfastError: as for `Ledger.record`.
         """
         changed = self.ledger.record(memory.entries, txns)
-        return Memory(position, remembered(memory.entries, changed))
+        return Memory(position, merge_memory(memory.entries, changed))
 
     def spare(self) -> list[ObjectInfo]:
         """Return the memories that nobody needs: all but the oldest and the newest.
@@ -119,8 +119,8 @@ class Memories:
 
     def _listed(self) -> dict[int, ObjectInfo]:
         infos = self._store.list(log_txns_folder(self._shard_id))
-        found = {memory_position(info.path): info for info in infos}
-        return {position: info for position, info in found.items() if position is not None}
+        by_position = {memory_position(info.path): info for info in infos}
+        return {position: info for position, info in by_position.items() if position is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +182,11 @@ def read_applied(
 def _ids_behind(
     reading: Log, start: int, through: int, known: Mapping[int, tuple[Txn, ...]]
 ) -> list[tuple[int, tuple[Txn, ...]]]:
-    found: list[tuple[int, tuple[Txn, ...]]] = []
+    behind: list[tuple[int, tuple[Txn, ...]]] = []
     position = start + 1
     while position <= through:
         if position in known:
-            found.append((position, known[position]))
+            behind.append((position, known[position]))
             position += 1
             continue
         end = position
@@ -194,9 +194,9 @@ def _ids_behind(
             end += 1
         for entry in reading.entries(position - 1, end):
             txns = txns_of(entry.tags, shard_id=reading.shard_id, position=entry.position)
-            found.append((entry.position, txns))
+            behind.append((entry.position, txns))
         position = end + 1
-    return [one for one in found if one[1]]
+    return [one for one in behind if one[1]]
 
 
 def remember(
@@ -254,13 +254,13 @@ class LogMemory:
         Raises:
             As for `read_applied`.
         """
-        found = read_applied(self._core, self._shard_id, through, memories=self._memories)
+        applied = read_applied(self._core, self._shard_id, through, memories=self._memories)
         with self._lock:
-            self._stored = None if found is None else found.memory
+            self._stored = None if applied is None else applied.memory
             self._behind.clear()
             self._forget_behind()
             self._through = through
-        for position, txns in () if found is None else found.behind:
+        for position, txns in () if applied is None else applied.behind:
             self.add(position, txns)
 
     def learn(self, position: int, tags: Mapping[str, str]) -> None:
@@ -321,9 +321,9 @@ class LogMemory:
     def numbers(self, app: str) -> Ranges:
         """Return the numbers of an application that are applied."""
         with self._lock:
-            found = self._numbers.get(app)
+            ranges = self._numbers.get(app)
             stored = self._stored
-        return found or numbers_of({} if stored is None else stored.entries, app)
+        return ranges or numbers_of({} if stored is None else stored.entries, app)
 
     def flushed(self, position: int) -> None:
         """Put the memory of a flushed cursor, if that can be done: it spares the next opener.

@@ -99,19 +99,19 @@ def repair_log(core: TableCore, shard_id: str, *, confirm: bool = False) -> Repa
     manifest = manifests.latest()
     if manifest is None:
         raise NotFoundError("there is no such shard", shard_id=shard_id)
-    found = _examine(log, manifest.replay_after)
-    while found.wounds and (cursor := _cursor(manifests)) != found.flushed:
-        found = _examine(log, cursor)  # others flushed: what is collected is not lost
-    if not confirm or not found.wounds:
-        return found
+    examined = _examine(log, manifest.replay_after)
+    while examined.wounds and (cursor := _cursor(manifests)) != examined.flushed:
+        examined = _examine(log, cursor)  # others flushed: what is collected is not lost
+    if not confirm or not examined.wounds:
+        return examined
     epoch = manifests.claim().writer_epoch
-    fence, cursor = -1, found.last
+    fence, cursor = -1, examined.last
     while fence <= cursor:  # as a claimer does: a fence counts only behind the stored cursor
         fence = _fence_end(core, log, cursor, epoch)
         cursor = manifests.check(epoch).replay_after
-    found = _examine(log, cursor)
-    healed = tuple(_heal(core, log, wound) for wound in found.wounds)
-    return replace(found, wounds=healed, confirmed=True)
+    examined = _examine(log, cursor)
+    healed = tuple(_heal(core, log, wound) for wound in examined.wounds)
+    return replace(examined, wounds=healed, confirmed=True)
 
 
 def _examine(log: Log, flushed: int) -> Repair:

@@ -181,14 +181,14 @@ def append_at(
         tags={TXNS_TAG: txns_tag(txns)},
     )
     for position in range(slot.position, slot.position + _STEPS):
-        found = _decide(arbiter, slot, draft, position, ids or RandomIds())
-        if found is None:
+        entry = _decide(arbiter, slot, draft, position, ids or RandomIds())
+        if entry is None:
             return Taken(position=position, applied=True)
-        there = txns_of(found.tags, shard_id=slot.shard_id, position=position)
+        there = txns_of(entry.tags, shard_id=slot.shard_id, position=position)
         if set(txns) <= set(there):
             return Taken(position=position, applied=False)
-        if not (found.fence and found.epoch < slot.epoch):
-            raise fenced(slot.shard_id, slot.epoch, found.epoch, position=position)
+        if not (entry.fence and entry.epoch < slot.epoch):
+            raise fenced(slot.shard_id, slot.epoch, entry.epoch, position=position)
     raise UnavailableError(
         "too many late fences lie in the log: try again",
         shard_id=slot.shard_id,

@@ -22,8 +22,8 @@ from typing import Any, NoReturn
 
 from holdfast import new_token
 from holdfast.arbiter import (
-    Entry,
     Key,
+    StoredEntry,
     StoreUrl,
     check_key,
     check_limit,
@@ -139,7 +139,7 @@ class EtcdCommitStore:
 
     def scan(
         self, series: str, *, after: int = -1, limit: int = 1000, newest_first: bool = False
-    ) -> Sequence[Entry]:
+    ) -> Sequence[StoredEntry]:
         """Return up to `limit` records with numbers above `after`, in order of number.
 
         Pages after the first are read as of the first one's revision.
@@ -147,7 +147,7 @@ class EtcdCommitStore:
         check_series(series)
         check_limit(limit)
         low, high = min(max(after, -1), _TOP) + 1, _TOP
-        entries: list[Entry] = []
+        entries: list[StoredEntry] = []
         revision = 0
         while low <= high and len(entries) < limit:
             count = min(_PAGE, limit - len(entries))
@@ -159,7 +159,7 @@ class EtcdCommitStore:
             if mark:
                 raise self._retired(series)
             revision = revision or int(answer["header"]["revision"])
-            page = [Entry(_number(record), _value(record)) for record in records]
+            page = [StoredEntry(_number(record), _value(record)) for record in records]
             entries += page
             if len(page) < count:
                 break

@@ -25,7 +25,7 @@ from sqlalchemy import Connection, Engine, NullPool
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter._commit_store import Entry, Key
+from holdfast.arbiter._commit_store import Key, StoredEntry
 from holdfast.arbiter.stores._base import (
     MAX_NUMBER,
     BaseStore,
@@ -125,7 +125,7 @@ class SqlCommitStore(BaseStore):
     def set_up(self) -> str:
         """Create the tables unless they are there, and return the identity.
 
-        Safe to call again, and by many at once. Needs the right to create tables only when
+        Safe to call again, and by many concurrently. Needs the right to create tables only when
         one is missing.
 
         Raises:
@@ -189,7 +189,7 @@ class SqlCommitStore(BaseStore):
 
     def scan(
         self, series: str, *, after: int = -1, limit: int = 1000, newest_first: bool = False
-    ) -> Sequence[Entry]:
+    ) -> Sequence[StoredEntry]:
         """Return up to `limit` records with numbers above `after`, in order of number."""
         statement = self.statements.scan_back if newest_first else self.statements.scan
         values = {
@@ -199,15 +199,15 @@ class SqlCommitStore(BaseStore):
         }
         with self._use() as connection:
             rows = connection.exec_driver_sql(statement, values).fetchall()
-            found = [Entry(number, bytes(value)) for number, value, _ in rows]
+            entries = [StoredEntry(number, bytes(value)) for number, value, _ in rows]
             retired = not rows or rows[0][2]
-            if found and (retired or not self._are_durable(series, found)):
+            if entries and (retired or not self._are_durable(series, entries)):
                 self._settle(connection)
-                for entry in found:
+                for entry in entries:
                     self._note_durable(series, entry.number, entry.value)
             if retired:
                 self._refuse_retired(connection, series)
-        return found
+        return entries
 
     def boundary(self, series: str, *, retired: bool = False) -> int:
         """Return the boundary of a series, -1 if it never had one; `retired` as for `get`."""
@@ -277,7 +277,7 @@ class SqlCommitStore(BaseStore):
     def _note_durable(self, series: str, number: int, value: bytes) -> None:
         """Remember a record that is on disk, if `_settle` costs anything."""
 
-    def _are_durable(self, series: str, entries: Sequence[Entry]) -> bool:
+    def _are_durable(self, series: str, entries: Sequence[StoredEntry]) -> bool:
         """Tell whether all of these records are known to be on disk as they are."""
         del series, entries
         return False

@@ -45,7 +45,7 @@ from urllib.parse import quote
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter._commit_store import Entry, Key, scope_of
+from holdfast.arbiter._commit_store import Key, StoredEntry, scope_of
 from holdfast.arbiter.stores._base import (
     BaseStore,
     StoreUrl,
@@ -157,19 +157,19 @@ class DynamoCommitStore(BaseStore):
     def check(self) -> Sequence[str]:
         """Return what makes this table unfit to decide names; empty when it is fit."""
         table = self._call("DescribeTable", TableName=self._table)["Table"]
-        found = []
+        problems = []
         keys = {(key["AttributeName"], key["KeyType"]) for key in table["KeySchema"]}
         if keys != {("series", "HASH"), ("number", "RANGE")}:
-            found.append("the table's keys are not series and number: give another table")
+            problems.append("the table's keys are not series and number: give another table")
         if table.get("Replicas"):
-            found.append(
+            problems.append(
                 "it is a global table: regions accept writes by themselves and the last one wins; "
                 "use a table of one region"
             )
         live = self._call("DescribeTimeToLive", TableName=self._table)["TimeToLiveDescription"]
         if live.get("TimeToLiveStatus") not in {None, "DISABLED"}:
-            found.append("a time to live deletes records by itself: switch it off")
-        return found
+            problems.append("a time to live deletes records by itself: switch it off")
+        return problems
 
     def put_if_absent(self, key: Key, value: bytes) -> bytes | None:
         """Keep `value` unless a value is there; durable when this returns.
@@ -236,7 +236,7 @@ class DynamoCommitStore(BaseStore):
 
     def scan(
         self, series: str, *, after: int = -1, limit: int = 1000, newest_first: bool = False
-    ) -> Sequence[Entry]:
+    ) -> Sequence[StoredEntry]:
         """Return up to `limit` records with numbers above `after`, in order of number.
 
         Raises:
@@ -250,10 +250,10 @@ class DynamoCommitStore(BaseStore):
             if mark is not None:
                 raise self._retired(series)
             lowest = max(after, _upto(head))
-            found = self._query(series, lowest, limit, newest_first=newest_first)
+            entries = self._query(series, lowest, limit, newest_first=newest_first)
             (again,) = self._items(_item(series, _HEAD))
             if _changes(again) == _changes(head):
-                return found
+                return entries
         raise UnavailableError("the series changed at every look; ask again", store=self.url)
 
     def boundary(self, series: str, *, retired: bool = False) -> int:
@@ -327,11 +327,13 @@ class DynamoCommitStore(BaseStore):
         answer = self._call("BatchGetItem", RequestItems=wanted)
         if answer.get("UnprocessedKeys"):
             raise self._error(UnavailableError, "throttled")
-        found = {_key_of(item): item for item in answer["Responses"].get(self._table, [])}
-        return [found.get(_key_of(key)) for key in keys]
+        items = {_key_of(item): item for item in answer["Responses"].get(self._table, [])}
+        return [items.get(_key_of(key)) for key in keys]
 
-    def _query(self, series: str, after: int, limit: int, *, newest_first: bool) -> Sequence[Entry]:
-        entries: list[Entry] = []
+    def _query(
+        self, series: str, after: int, limit: int, *, newest_first: bool
+    ) -> Sequence[StoredEntry]:
+        entries: list[StoredEntry] = []
         more: Item = {}
         while True:
             answer = self._call(
@@ -450,10 +452,10 @@ class DynamoCommitStore(BaseStore):
     def _refuse_unfit(self) -> None:
         if self._fit:
             return
-        found = self.check()
-        if found:
+        problems = self.check()
+        if problems:
             raise UnsafeStoreError(
-                "this DynamoDB table cannot decide: " + "; ".join(found), store=self.url
+                "this DynamoDB table cannot decide: " + "; ".join(problems), store=self.url
             )
         self._fit = True
 
@@ -608,5 +610,5 @@ def _key_of(item: Item) -> tuple[str, int]:
     return item["series"]["S"], int(item["number"]["N"])
 
 
-def _entry(item: Item) -> Entry:
-    return Entry(int(item["number"]["N"]), bytes(item["value"]["B"]))
+def _entry(item: Item) -> StoredEntry:
+    return StoredEntry(int(item["number"]["N"]), bytes(item["value"]["B"]))

@@ -31,7 +31,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from holdfast._ids import Ids
-from holdfast.arbiter._commit_store import Entry
+from holdfast.arbiter._commit_store import StoredEntry
 from holdfast.arbiter.stores._base import StandbyError, StoreUrl, extra
 from holdfast.errors import (
     HoldfastError,
@@ -126,9 +126,9 @@ class MysqlCommitStore(SqlCommitStore):
                 connection, f"SHOW VARIABLES WHERE Variable_name IN ({names})", {}
             )
             engines = self._read(connection, tables, {})
-        found = {str(name): str(value) for name, value in variables}
+        settings = {str(name): str(value) for name, value in variables}
         return [
-            *_weaknesses(found),
+            *_weaknesses(settings),
             *(
                 f"table {name} is {engine}, not InnoDB: it has no transactions"
                 for name, engine in engines
@@ -173,7 +173,7 @@ class MysqlCommitStore(SqlCommitStore):
             while len(self._durable) > _REMEMBERED:
                 self._durable.popitem(last=False)
 
-    def _are_durable(self, series: str, entries: Sequence[Entry]) -> bool:
+    def _are_durable(self, series: str, entries: Sequence[StoredEntry]) -> bool:
         with self._lock:
             return all(self._durable.get((series, e.number)) == e.value for e in entries)
 
@@ -192,18 +192,18 @@ class MysqlCommitStore(SqlCommitStore):
         return NotFoundError if code in _MISSING else UnavailableError
 
 
-def _weaknesses(found: dict[str, str]) -> list[str]:
+def _weaknesses(settings: dict[str, str]) -> list[str]:
     weak = []
-    if found.get("innodb_flush_log_at_trx_commit") != "1":
+    if settings.get("innodb_flush_log_at_trx_commit") != "1":
         weak.append(
             "innodb_flush_log_at_trx_commit is not 1: an acknowledged decision is lost when "
             "the machine stops"
         )
-    if found.get("log_bin") == "ON" and found.get("sync_binlog") != "1":
+    if settings.get("log_bin") == "ON" and settings.get("sync_binlog") != "1":
         weak.append(
             "sync_binlog is not 1: recovery takes back decisions that the binary log misses"
         )
-    if found.get("wsrep_on") == "ON":
+    if settings.get("wsrep_on") == "ON":
         weak.append(
             "this is a Galera cluster: its nodes do not see each other's locks; use a single server"
         )

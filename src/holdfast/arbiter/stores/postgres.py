@@ -157,7 +157,7 @@ class PostgresCommitStore(SqlCommitStore):
             )
 
     def _create(self, connection: Connection) -> None:
-        # CREATE TABLE IF NOT EXISTS fails when two sessions run it at once.
+        # CREATE TABLE IF NOT EXISTS fails when two sessions run it concurrently.
         with transaction(connection):
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_SET_UP_LOCK})")
             for statement in _SCHEMA:

@@ -40,7 +40,7 @@ from typing import Any
 from urllib.parse import quote
 
 from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter._commit_store import Entry, Key, scope_of
+from holdfast.arbiter._commit_store import Key, StoredEntry, scope_of
 from holdfast.arbiter.stores._base import (
     BaseStore,
     StoreUrl,
@@ -218,16 +218,16 @@ class RedisCommitStore(BaseStore):
                     "the server does not let this user read its settings: allow CONFIG GET and "
                     "INFO, or set " + _advice(_NEEDED) + " and give unsafe_may_forget=true"
                 ]
-        found = [
+        problems = [
             f"{name} is {settings[name] or 'unknown'}: set {_advice({name: needed})}"
             for name, needed in _NEEDED.items()
             if settings[name] != needed
         ]
         if state.get("role") != "master":
-            found.append("the server is a replica: what it shows may be old; use the primary")
+            problems.append("the server is a replica: what it shows may be old; use the primary")
         if cluster.get("cluster_enabled"):
-            found.append("the server is part of a cluster: a failover loses decisions")
-        return found
+            problems.append("the server is part of a cluster: a failover loses decisions")
+        return problems
 
     def put_if_absent(self, key: Key, value: bytes) -> bytes | None:
         """Keep `value` unless a value is there; durable when this returns.
@@ -264,7 +264,7 @@ class RedisCommitStore(BaseStore):
 
     def scan(
         self, series: str, *, after: int = -1, limit: int = 1000, newest_first: bool = False
-    ) -> Sequence[Entry]:
+    ) -> Sequence[StoredEntry]:
         """Return up to `limit` records with numbers above `after`, in order of number.
 
         Raises:
@@ -273,20 +273,20 @@ class RedisCommitStore(BaseStore):
         """
         after = clip_after(after)
         start = "-" if after < 0 else f"({_padded(after)}"
-        found = self._on(series, _SCAN, start, check_limit(limit), int(newest_first))
-        if None in found:  # the index names them still: their key was evicted or deleted
+        answer = self._on(series, _SCAN, start, check_limit(limit), int(newest_first))
+        if None in answer:  # the index names them still: their key was evicted or deleted
             raise CommitStoreRegressedError(
                 "the commit store lost records of decisions: stop writing, see "
                 "docs/troubleshooting.md",
                 series=series,
                 store=self.url,
             )
-        return [Entry(int(n), v) for n, v in zip(found[::2], found[1::2], strict=True)]
+        return [StoredEntry(int(n), v) for n, v in zip(answer[::2], answer[1::2], strict=True)]
 
     def boundary(self, series: str, *, retired: bool = False) -> int:
         """Return the boundary of a series, -1 if it never had one; `retired` as for `get`."""
-        found = self._on(series, _BOUNDARY_RETIRED if retired else _BOUNDARY)
-        return -1 if found is None else int(found)
+        answer = self._on(series, _BOUNDARY_RETIRED if retired else _BOUNDARY)
+        return -1 if answer is None else int(answer)
 
     def collect(self, series: str, through: int) -> int:
         """Raise the boundary to `through` and remove the records up to it, in one script."""
@@ -305,13 +305,13 @@ class RedisCommitStore(BaseStore):
         self._client.close()
 
     def _read_identity(self) -> str:
-        found: bytes | None = self._run(_READ_IDENTITY, [_IDENTITY])
-        if found is None:
+        identity: bytes | None = self._run(_READ_IDENTITY, [_IDENTITY])
+        if identity is None:
             raise NotFoundError(
                 f"no commit store there; create it with `holdfast store init {self.url}`",
                 store=self.url,
             )
-        return found.decode()
+        return identity.decode()
 
     def _on(self, series: str, script: str, *arguments: bytes | str | int) -> Any:  # noqa: ANN401
         # In braces: a cluster would keep the three together. `s:` because `{}` counts as none.
@@ -330,10 +330,10 @@ class RedisCommitStore(BaseStore):
     def _refuse_forgetful(self) -> None:
         if self._fit:
             return
-        found = self.check()
-        if found:
+        problems = self.check()
+        if problems:
             raise UnsafeStoreError(
-                "this Redis server can forget a decision: " + "; ".join(found), store=self.url
+                "this Redis server can forget a decision: " + "; ".join(problems), store=self.url
             )
         self._fit = True
 

@@ -2,7 +2,7 @@
 
 A verb that returned is on disk: the file is in WAL mode and every commit is fsynced
 (`synchronous=FULL`) before another connection can see it. Any number of threads and processes
-of one machine may use it at once and take turns. One that was stopped inside its turn holds
+of one machine may use it concurrently and take turns. One that was stopped inside its turn holds
 up the others for seconds only: they get a `BusyError` that says who it is.
 
 The file may be removed and made anew under a handle, with the table around it. A handle looks
@@ -34,7 +34,7 @@ from urllib.parse import quote
 
 from holdfast._clock import SystemClock
 from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter._commit_store import Entry, Key
+from holdfast.arbiter._commit_store import Key, StoredEntry
 from holdfast.arbiter.stores._base import (
     MAX_NUMBER,
     BaseStore,
@@ -127,7 +127,7 @@ class SqliteCommitStore(BaseStore):
         """Create file and tables unless they are there, and return the identity.
 
         Durable when this returns, the file's directory entry included. Safe to call again,
-        and by many at once.
+        and by many concurrently.
 
         Raises:
             NotFoundError: the directory does not exist.
@@ -181,12 +181,12 @@ class SqliteCommitStore(BaseStore):
             (health,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             # Opened as a file that nobody changes, SQLite does not tell how it is written.
             frozen = getattr(connection, "frozen", False)
-        found = []
+        problems = []
         if mode != "wal" and not frozen:
-            found.append(f"journal_mode is {mode}, not wal: run `holdfast store init` on it")
+            problems.append(f"journal_mode is {mode}, not wal: run `holdfast store init` on it")
         if health != "ok":
-            found.append(f"the file is damaged: {health}")
-        return found
+            problems.append(f"the file is damaged: {health}")
+        return problems
 
     def put_if_absent(self, key: Key, value: bytes) -> bytes | None:
         """Keep `value` unless a value is there; durable when this returns.
@@ -228,7 +228,7 @@ class SqliteCommitStore(BaseStore):
 
     def scan(
         self, series: str, *, after: int = -1, limit: int = 1000, newest_first: bool = False
-    ) -> Sequence[Entry]:
+    ) -> Sequence[StoredEntry]:
         """Return up to `limit` records with numbers above `after`, in order of number."""
         statement = f"""SELECT number, value, {_RETIRED} FROM holdfast_records
             WHERE series = :series AND number > :after
@@ -238,7 +238,7 @@ class SqliteCommitStore(BaseStore):
             rows = connection.execute(statement, values).fetchall()
             if not rows or rows[0][2]:
                 self._refuse_retired(connection, series)
-        return [Entry(number, value) for number, value, _ in rows]
+        return [StoredEntry(number, value) for number, value, _ in rows]
 
     def boundary(self, series: str, *, retired: bool = False) -> int:
         """Return the boundary of a series, -1 if it never had one; `retired` as for `get`."""
@@ -310,10 +310,10 @@ class SqliteCommitStore(BaseStore):
 
     def _file(self) -> tuple[int, int] | None:
         try:
-            found = self.path.stat()
+            stat = self.path.stat()
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return stat.st_dev, stat.st_ino
 
     def _connect(self, *, create: bool) -> _Connection:
         wait = min(self._busy_timeout, LOOK_EVERY)
