@@ -63,7 +63,10 @@ def test_over_log_leaves_what_waits(tmp_path: Path) -> None:
 def test_without_merging_first_the_change_is_refused(tmp_path: Path) -> None:
     """The rule is checked again in the bytes that are decided."""
     table = make_table(tmp_path / "t", ROWS)
-    engine = mutate("holdfast.edit._engine", ("else merge_waiting(self._versions)", "else None"))
+    engine = mutate(
+        "holdfast.edit._engine",
+        ("self._after = merge_waiting(self._versions)", "self._after = None"),
+    )
 
     with table.claim_writer(new_shard()) as writer:
         writer.put([{"k": 1, "v": "waits"}])

@@ -118,7 +118,7 @@ MUTANTS = {
     "the ledger is not written": ("return self.ledger.record(config, txns)", "return {}"),
     "the version is put, not decided": (
         "decision = decide(name, body, token)",
-        "decision = self.store.put(name.path, body)",
+        "decision = self.core.store.put(name.path, body)",
     ),
 }
 EARLY = "the ledger is checked before the decision, not inside it"
@@ -169,7 +169,7 @@ def test_mutant_is_killed(name: str, direct: bool) -> None:
 
 OLD_NAMES = {
     "nobody looks whether the version is the newest": (
-        "if not self.arbiter.refuses_old_names:\n            look",
+        "if not self.core.arbiter.refuses_old_names:\n            look",
         "if False:\n            look",
     ),
     "a newer version is taken for one that builds on ours": (
@@ -177,7 +177,7 @@ OLD_NAMES = {
         "if overtaking is None and name is None:",
     ),
     "Lance may find its own transaction at an old name": (
-        "if not self._unsure or isinstance(self.arbiter, RecordedDecisions):",
+        "if not self._unsure or isinstance(self.core.arbiter, SupportsSeries):",
         "if True:",
     ),
 }

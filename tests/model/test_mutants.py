@@ -81,7 +81,7 @@ SILENT_PUT_BELIEVED = """\
             except HoldfastError"""
 SILENT_RECORD = """\
                 sent = True
-                attempt.reason = str(error)
+                attempt.reason = why = str(error)
             except CollectedError"""
 SILENT_RECORD_CLEANED_UP = """\
                 sent = True

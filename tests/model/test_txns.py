@@ -160,7 +160,13 @@ def test_no_version_names_a_file_that_vacuum_took(setup: Vacuums) -> None:
 
 @pytest.mark.mutant
 def test_a_file_that_goes_by_its_age_alone_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    mutant = mutate("holdfast.upkeep._numbers", ("    TXNS_FOLDER,\n", ""))
+    mutant = mutate(
+        "holdfast.upkeep._numbers",
+        (
+            "    TRANSACTIONS_FOLDER,\n    TXNS_FOLDER,\n    INDICES",
+            "    TRANSACTIONS_FOLDER,\n    INDICES",
+        ),
+    )
     monkeypatch.setattr(_vacuum, "is_numbered", mutant.is_numbered)
     with pytest.raises(Violation, match="GONE") as caught:
         explore(LONG_WORK.scenario())

@@ -362,7 +362,7 @@ def test_staged_bytes_that_a_decision_still_needs_stay(tmp_path: Path) -> None:
         type(arbiter)._complete = real  # type: ignore[method-assign]
     records = records_of(arbiter)
     assert records is not None
-    staged = records.found[2].staged
+    staged = records.by_version[2].staged
     assert staged is not None and Path(made.uri, staged).exists()
     age(made, 30, *everything(made.uri))
     assert found(made) == {}

@@ -99,7 +99,7 @@ def test_records_of_versions_that_are_gone_go_too(table: holdfast.Table) -> None
     records = records_of(table.core.arbiter)
     if records is None:
         return
-    assert (sorted(records.found), records.boundary) == ([newest], newest - 1)
+    assert (sorted(records.by_version), records.boundary) == ([newest], newest - 1)
 
 
 def test_without_being_told_versions_stay(table: holdfast.Table) -> None:

@@ -150,9 +150,9 @@ MUTANTS: dict[str, tuple[dict[str, list[tuple[str, str]]], dict[str, object]]] =
     ),
     "M5 an entry of our own is not recognised": (
         {
-            "_conditional": [("Won() if token.encode() in found else Lost(found)", "Lost(found)")],
+            "_conditional": [("Won() if token.encode() in body_there else Lost(body_there)", "Lost(body_there)")],
             APPENDER: [
-                ("        if found.fence and found.epoch < self.epoch:", "        if True:")
+                ("        if entry.fence and entry.epoch < self.epoch:", "        if True:")
             ],
         },
         FAULTY,
@@ -161,7 +161,7 @@ MUTANTS: dict[str, tuple[dict[str, list[tuple[str, str]]], dict[str, object]]] =
         {
             APPENDER: [
                 (
-                    "                self._stop(self._unknown(position), draft.batches, error)\n"
+                    "                self._stop(self._unknown(position, error), draft.batches, error)\n"
                     "            except HoldfastError",
                     "                self.next_position += 1\n                raise\n"
                     "            except HoldfastError",
@@ -230,7 +230,7 @@ MUTANTS: dict[str, tuple[dict[str, list[tuple[str, str]]], dict[str, object]]] =
         {
             APPENDER: [
                 (
-                    "            if found.epoch > self.epoch:\n                raise",
+                    "            if entry.epoch > self.epoch:\n                raise",
                     "            if False:\n                raise",
                 ),
                 UNCHECKED,
@@ -258,10 +258,10 @@ MUTANTS: dict[str, tuple[dict[str, list[tuple[str, str]]], dict[str, object]]] =
         {
             APPENDER: [
                 (
-                    "        if found.epoch > self.epoch:\n            self._stop",
+                    "        if entry.epoch > self.epoch:\n            self._stop",
                     "        if False:\n            self._stop",
                 ),
-                ("        if found.fence and found.epoch < self.epoch:", "        if True:"),
+                ("        if entry.fence and entry.epoch < self.epoch:", "        if True:"),
             ]
         },
         {"scripts": ("oab", "obf")},
@@ -285,9 +285,9 @@ MUTANTS: dict[str, tuple[dict[str, list[tuple[str, str]]], dict[str, object]]] =
         {
             APPENDER: [
                 (
-                    "                return None\n            if found is None:\n                return place",
+                    "                return None\n            if entry is None:\n                return place",
                     "                raise fenced(self.shard_id, self.epoch, 0) from None\n"
-                    "            if found is None:\n                return place",
+                    "            if entry is None:\n                return place",
                 )
             ]
         },

@@ -114,16 +114,16 @@ class Records:
     url: str
     boundary: int
     newest: int | None
-    found: Mapping[int, Record]
+    by_version: Mapping[int, Record]
 
     def is_unfinished(self, version: int, *, listed: bool) -> bool:
         """Tell whether a decided version is not, or not known to be, in place."""
-        record = self.found.get(version)
+        record = self.by_version.get(version)
         return record is not None and (not listed or record.state is RecordState.STAGED)
 
     def is_foreign(self, version: int) -> bool:
         """Tell whether nobody decided a version that is there."""
-        return version > self.boundary and version not in self.found
+        return version > self.boundary and version not in self.by_version
 
 
 def read_history(core: TableCore, limit: int | None = None) -> list[VersionInfo]:
@@ -140,7 +140,7 @@ def read_history(core: TableCore, limit: int | None = None) -> list[VersionInfo]
     listed = list_versions(store)
     wanted = sorted(listed, reverse=True)[:limit]
     records = records_of(core.arbiter, after=min(wanted, default=0) - 1)
-    recorded = {} if records is None else records.found
+    recorded = {} if records is None else records.by_version
     numbers = sorted({*listed, *recorded}, reverse=True)
     # One more than asked for: a version is told from its predecessor.
     chosen = numbers if limit is None else numbers[: limit + 1]
@@ -167,7 +167,7 @@ def read_status(core: TableCore) -> TableStatus:
     newest = max(listed, default=None)
     records = records_of(core.arbiter, after=max(-1, (newest or 0) - STATUS_WINDOW))
     current = newest if records is None else records.newest
-    record = None if records is None or current is None else records.found.get(current)
+    record = None if records is None or current is None else records.by_version.get(current)
     body = None if current is None else read_version(store, current, record)
     if current is None or body is None:
         raise NotFoundError("the table has no version yet", uri=core.location)
@@ -234,7 +234,7 @@ def records_of(arbiter: Arbiter, *, after: int = -1) -> Records | None:
         url=commit_store.url,
         boundary=commit_store.boundary(series),
         newest=max(records, default=arbiter.newest(VERSIONS_SERIES)),
-        found=records,
+        by_version=records,
     )
 
 
@@ -250,7 +250,7 @@ def read_version(store: ObjectStore, version: int, record: Record | None) -> byt
 def unfinished(records: Records | None, listed: Iterable[int]) -> tuple[int, ...]:
     """Return the decided versions that are not, or not known to be, in place."""
     there = set(listed)
-    recorded = {} if records is None else records.found
+    recorded = {} if records is None else records.by_version
     return tuple(
         version
         for version in sorted(recorded)
@@ -292,7 +292,7 @@ def _info(
     decided_by: str | None = ArbiterKind.CONDITIONAL_PUT.value
     is_foreign = False
     if records is not None:
-        record = records.found.get(version)
+        record = records.by_version.get(version)
         is_foreign = records.is_foreign(version) if record is None else not record.matches(body)
         adopted = None if is_foreign else ADOPTED
         decided_by = records.url if record is not None and not is_foreign else adopted

@@ -100,7 +100,7 @@ class FilesExam:
         return False
 
     def _strays(self) -> Iterator[Finding]:
-        recorded = {} if self.records is None else self.records.found
+        recorded = {} if self.records is None else self.records.by_version
         needed = {record.staged for record in recorded.values() if record.staged is not None}
         for folder, what in _STRAYS:
             left = [

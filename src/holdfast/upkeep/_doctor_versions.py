@@ -115,7 +115,7 @@ class VersionsExam:
     @staticmethod
     def _is_held(records: Records | None, version: int | None) -> bool:
         """Tell whether a version's record still has its bytes, as far as the record tells."""
-        record = None if records is None or version is None else records.found.get(version)
+        record = None if records is None or version is None else records.by_version.get(version)
         return record is not None and (record.body is not None or record.staged is not None)
 
     def _unfinished(self, records: Records, listed: Mapping[int, ObjectInfo]) -> Iterator[Finding]:
@@ -131,7 +131,7 @@ class VersionsExam:
                     version=version,
                     since=stamp_of(listed[version]),
                 )
-            elif read_version(self.store, version, records.found[version]) is None:
+            elif read_version(self.store, version, records.by_version[version]) is None:
                 yield Finding(
                     kind=FindingKind.MISSING,
                     severity=Severity.PROBLEM,

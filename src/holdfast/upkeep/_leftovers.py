@@ -153,7 +153,7 @@ class Contents:
     def _list(self) -> tuple[Mapping[int, ObjectInfo], set[int]]:
         """Return the versions that are listed, and the numbers of all that stay."""
         self.records = records_of(self.core.arbiter)
-        decided = {} if self.records is None else self.records.found
+        decided = {} if self.records is None else self.records.by_version
         listed = list_versions(self.core.store)
         # What was not going when the plan was made, does not go now: its files were kept.
         self.going = self.choose(self, listed) - self.versions

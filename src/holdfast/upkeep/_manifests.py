@@ -71,7 +71,7 @@ class Manifests:
         records: Records | None,
     ) -> Iterator[Manifest]:
         """Yield versions, which are given from the newest on."""
-        decided = {} if records is None else records.found
+        decided = {} if records is None else records.by_version
         kept = {
             version: known
             for version, known in self._recall(versions, listed).items()

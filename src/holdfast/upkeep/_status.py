@@ -185,7 +185,7 @@ class _Look:
         base = read_status(self._core)
         listed = list_versions(self._core.store)
         records = records_of(self._core.arbiter, after=base.version - 1)
-        record = None if records is None else records.found.get(base.version)
+        record = None if records is None else records.by_version.get(base.version)
         body = read_version(self._core.store, base.version, record) or b""
         facts = VersionFacts(body)
         rows = facts.fragment_rows()
@@ -305,7 +305,7 @@ class _Look:
                 yield Alert(kind=AlertKind.FOREIGN, what=what, command=look)
         for version in status.unfinished[-_LOOKED_AT:]:
             records = records_of(self._core.arbiter, after=version - 1)
-            record = None if records is None else records.found.get(version)
+            record = None if records is None else records.by_version.get(version)
             if read_version(self._core.store, version, record) is None:
                 what = f"version {version} is decided, but its bytes are gone"
                 yield Alert(kind=AlertKind.MISSING, what=what, command=look)

@@ -186,7 +186,7 @@ class _Surveyor:
 
     def _versions(self) -> list[int]:
         """Return what is there or decided to be there."""
-        decided = self._records.found if self._records else {}
+        decided = self._records.by_version if self._records else {}
         find = list_versions if decided else require_versions
         self._listed = find(self._store)
         return sorted({*self._listed, *decided})
@@ -212,7 +212,7 @@ class _Surveyor:
         raise NotFoundError("no version of the table is there", location=self._store.location)
 
     def _body(self, version: int) -> bytes | None:
-        record = self._records.found.get(version) if self._records else None
+        record = self._records.by_version.get(version) if self._records else None
         return read_version(self._store, version, record)
 
     def _transactions(

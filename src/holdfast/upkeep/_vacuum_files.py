@@ -115,7 +115,7 @@ def find_staged(contents: Contents) -> Found:
     Bytes for a version that nobody decided yet stay, however old: their writer may wake up,
     decide, and need them.
     """
-    records = {} if contents.records is None else contents.records.found
+    records = {} if contents.records is None else contents.records.by_version
     needed = {record.staged for record in records.values() if record.staged is not None}
     for info in contents.old_below(STAGED_FOLDER):
         version = None if info.path in needed else _version_in(contents.core.store, info.path)
