@@ -315,3 +315,55 @@ def test_the_checker_notices_a_missing_docstring(tmp_path: Path) -> None:
 )
 def test_the_checker_lets_pass(tmp_path: Path, module: str, source: str) -> None:
     assert violations(tree(tmp_path, module, source)) == []
+
+
+# A class name exists once, and nobody outside asks a store or an arbiter for its class.
+
+CONCRETE = {"ConditionalPut", "LocalStore", "MemoryStore", "RecordedDecisions", "RemoteStore"}
+THEIR_FOLDERS = {"storage", "arbiter", "testing"}
+
+
+def repeated_classes(sources: Path) -> list[str]:
+    """Return the class names that several modules define."""
+    homes: dict[str, list[str]] = {}
+    for path in sorted(sources.rglob("*.py")):
+        module = module_name(path, sources)
+        if part_of(module) == "testing":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(module)
+    return [f"{name}: {', '.join(found)}" for name, found in homes.items() if len(found) > 1]
+
+
+def concrete_questions(sources: Path) -> list[str]:
+    """Return where `isinstance` names a concrete store or arbiter outside its folder."""
+    return [
+        f"{module_name(path, sources)}: {ast.unparse(node)}"
+        for path in sorted(sources.rglob("*.py"))
+        if part_of(module_name(path, sources)) not in THEIR_FOLDERS
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "id", "") == "isinstance"
+        and CONCRETE & {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+    ]
+
+
+def test_a_class_name_exists_once() -> None:
+    assert repeated_classes(SOURCES) == []
+
+
+def test_a_store_is_asked_for_a_power_not_for_its_class() -> None:
+    assert concrete_questions(SOURCES) == []
+
+
+def test_a_repeated_class_name_is_noticed(tmp_path: Path) -> None:
+    tree(tmp_path, "holdfast.wal._x", "class Log: ...\n")
+    tree(tmp_path, "holdfast.read._x", "class Log: ...\n")
+    assert repeated_classes(tmp_path) == ["Log: holdfast.read._x, holdfast.wal._x"]
+
+
+def test_a_question_for_a_class_is_noticed(tmp_path: Path) -> None:
+    tree(tmp_path, "holdfast.wal._x", "isinstance(store, LocalStore | int)\n")
+    tree(tmp_path, "holdfast.storage._x", "isinstance(store, LocalStore)\n")
+    assert concrete_questions(tmp_path) == ["holdfast.wal._x: isinstance(store, LocalStore | int)"]

@@ -150,7 +150,9 @@ MUTANTS: dict[str, tuple[dict[str, list[tuple[str, str]]], dict[str, object]]] =
     ),
     "M5 an entry of our own is not recognised": (
         {
-            "_conditional": [("Won() if token.encode() in body_there else Lost(body_there)", "Lost(body_there)")],
+            "_conditional": [
+                ("Won() if token.encode() in body_there else Lost(body_there)", "Lost(body_there)")
+            ],
             APPENDER: [
                 ("        if entry.fence and entry.epoch < self.epoch:", "        if True:")
             ],

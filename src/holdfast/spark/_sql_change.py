@@ -55,7 +55,7 @@ class ChangeSource(DataSource):
 
 
 @dataclass
-class _Message(WriterCommitMessage):
+class _ChangeMessage(WriterCommitMessage):
     body: str
 
 
@@ -103,10 +103,10 @@ class ChangeWriter(DataSourceArrowWriter):
         if self._applied:
             for _ in iterator:  # to the end: Spark expects its rows to be taken
                 pass
-            return _Message(json.dumps(asdict(WrittenMerge())))
+            return _ChangeMessage(json.dumps(asdict(WrittenMerge())))
         rows = as_inserts(iterator) if self._only_inserts else iterator
         condition = self._looks_at if self._replaces else None
-        return _Message(json.dumps(asdict(RowsWithKeys(self._work, condition).write(rows))))
+        return _ChangeMessage(json.dumps(asdict(RowsWithKeys(self._work, condition).write(rows))))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make all changes of the statement one version, or nothing.
@@ -120,7 +120,9 @@ class ChangeWriter(DataSourceArrowWriter):
             log.info("already applied: txn=%s table=%s", self._txn, self._place.uri)
             return
         parts = [
-            WrittenMerge(**json.loads(one.body)) for one in messages if isinstance(one, _Message)
+            WrittenMerge(**json.loads(one.body))
+            for one in messages
+            if isinstance(one, _ChangeMessage)
         ]
         for part in parts:
             raise_if_error(part.error or {})
