@@ -278,7 +278,7 @@ def test_a_shard_s_manifest_is_decided_only_in_the_table_that_was_opened(lake: L
     lake.make(10).claim_writer(SHARD).close()
     put: list[str] = []
     anything: Any = arbiter
-    anything.core.store = Noted(store, put)
+    anything._store = Noted(store, put)
     with pytest.raises(StaleHandleError):
         known.update(owner.writer_epoch, lambda one: replace(one, last_seen=one.last_seen + 1))
     with pytest.raises(StaleHandleError):

@@ -352,8 +352,8 @@ def test_staged_bytes_that_a_decision_still_needs_stay(tmp_path: Path) -> None:
     arbiter = made.core.arbiter
     assert isinstance(arbiter, RecordedDecisions)
     arbiter._inline_bytes = 0
-    confirm = "            return self._confirm(name, record)\n"
-    kept = mutate("holdfast.arbiter._recorded", (confirm, "            return ()\n"))
+    confirm = "            behind = self._confirm(name, record)\n"
+    kept = mutate("holdfast.arbiter._recorded", (confirm, "            behind = ()\n"))
     real = RecordedDecisions._complete
     type(arbiter)._complete = kept.RecordedDecisions._complete  # type: ignore[method-assign]
     try:
