@@ -10,7 +10,7 @@ is there once. Stock pylance reads every version.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -1045,6 +1045,7 @@ class Table:
         grace: timedelta = GRACE,
         keep_versions_for: timedelta | None = None,
         confirm: bool = False,
+        progress: Callable[[int, int], None] | None = None,
     ) -> VacuumResult:
         """Find what nobody needs and, when confirmed, delete it; see `holdfast.upkeep.vacuum`.
 
@@ -1054,6 +1055,7 @@ class Table:
             keep_versions_for: how long a version stays after a newer one came; seven days at
                 least, for ever by default.
             confirm: delete; without it this is a plan.
+            progress: hears how many of how many versions were read.
 
         Raises:
             InvalidInputError: an unknown kind, a grace period below an hour, versions kept
@@ -1069,6 +1071,7 @@ class Table:
             grace=grace,
             keep_versions_for=keep_versions_for,
             confirm=confirm,
+            progress=progress,
             remember=True,
         )
 

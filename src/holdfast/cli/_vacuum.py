@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from holdfast.cli._declare import Target
 from holdfast.cli._output import Exit, print_result
+from holdfast.cli._upkeep import ReadingProgress
 from holdfast.errors import InvalidInputError
 from holdfast.upkeep import Leftover, LeftoverKind, VacuumResult, vacuum
 
@@ -26,15 +27,17 @@ def run(
 ) -> Exit:
     """Plan, or delete."""
     kept = keep_versions_for and parse_duration(keep_versions_for, "--keep-versions-for")
-    done = vacuum(
-        target.uri,
-        target.options,
-        what=what or None,
-        grace=parse_duration(older_than),
-        keep_versions_for=kept or None,
-        confirm=confirm,
-        commit_store=target.commit_store,
-    )
+    with ReadingProgress() as progress:
+        done = vacuum(
+            target.uri,
+            target.options,
+            what=what or None,
+            grace=parse_duration(older_than),
+            keep_versions_for=kept or None,
+            confirm=confirm,
+            commit_store=target.commit_store,
+            progress=progress,
+        )
     shown = {
         "done": done.applied,
         "uri": target.uri,
