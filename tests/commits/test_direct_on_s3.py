@@ -66,7 +66,7 @@ def test_a_plain_append_opens_no_dataset_and_needs_no_commit_of_lance(
     table = place.create()
     table.append(rows(0), txn=("job", 0))
     monkeypatch.setattr(lance.LanceDataset, "commit", refuse)
-    monkeypatch.setattr(_appends, "opened", refuse)
+    monkeypatch.setattr(_appends, "open_hooked", refuse)
     for number in range(1, 5):
         assert table.append(rows(number), txn=("job", number)).version == number + 2
         assert not table.append(rows(number), txn=("job", number)).applied

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.requirement("W13")
 DEAD = {"v": None, "_tombstone": True}
 # Where it dies: a function of the merge, before or after it, and what is marked by then.
 POINTS = [
-    ("_compact_lsm.Changes.mark", "before", 0),  # rows are written
+    ("_compact_lsm.RowChanges.mark", "before", 0),  # rows are written
     ("_compact_lsm.LancePass.commit", "before", 0),  # deletion files, too
     ("_compact_lsm.mark_merged", "after", 0),  # inside the commit, before it is decided
     ("_compact_lsm.LancePass.commit", "after", 2),

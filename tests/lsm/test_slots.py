@@ -254,7 +254,7 @@ MUTANTS = [
             slots=mutate(
                 SLOTS,
                 (SAME_IDS, "        if False:\n"),
-                (OTHERS, "        if found.epoch > slot.epoch:\n"),
+                (OTHERS, "        if entry.epoch > slot.epoch:\n"),
             )
         ),
     ),
@@ -262,13 +262,13 @@ MUTANTS = [
         "a task that finds any rows in its place is done",
         "a place that another batch took",
         "LOST",
-        lambda: SlotCode(slots=mutate(SLOTS, (SAME_IDS, "        if not found.fence:\n"))),
+        lambda: SlotCode(slots=mutate(SLOTS, (SAME_IDS, "        if not entry.fence:\n"))),
     ),
     Mutant(
         "a task steps over the fence of the next run",
         "two runs",
         "is damaged",
-        lambda: SlotCode(slots=mutate(SLOTS, (OTHERS, "        if not found.fence:\n"))),
+        lambda: SlotCode(slots=mutate(SLOTS, (OTHERS, "        if not entry.fence:\n"))),
     ),
     Mutant(
         "the ids are read before the fence",

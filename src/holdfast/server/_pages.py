@@ -122,7 +122,7 @@ class Pages:
         commits = self._here.metrics.commits
         return self._page(
             "root.html",
-            title="OpenTables",
+            title="Tables",
             tables=[
                 {"id": table_id, "name": ".".join(table_id), "path": _path(table_id), "look": look}
                 for table_id, look in looks
