@@ -231,7 +231,7 @@ def test_an_index_with_other_parameters_is_replaced_only_when_told(tmp_path: Pat
 BAD_CALLS: list[tuple[dict[str, Any], str]] = [
     ({"column": "nothing"}, "no such column"),
     ({"column": "id"}, "cannot be indexed"),
-    ({"column": "text", "kind": "btree"}, "kind is one of fts"),
+    ({"column": "text", "kind": "btree"}, "for kind 'fts'"),
     ({"column": "text", "with_positions": True}, "did you mean 'with_position'"),
     ({"column": "text", "base_tokenizer": "nonsense"}, "nonsense"),
     ({"column": "text", "stem": object()}, "plain value"),
