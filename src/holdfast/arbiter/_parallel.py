@@ -41,8 +41,10 @@ class _Threads:
                 self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="holdfast-ask")
             others = [self._pool.submit(call) for call in calls[1:]]
         try:
+            # In this thread, which would only wait otherwise.
             answers = [calls[0]()]
         finally:
+            # Also after an error: a call that is still under way must not outlive its decision.
             wait(others)
         return answers + [other.result() for other in others]
 

@@ -84,6 +84,8 @@ def pin_to_commit_store(
     Raises:
         PinMismatchError: the table is tied to something else.
     """
+    # The pin in the table is looked at first: it may name another commit store, and then nothing
+    # may be written into the one that was given.
     existing = read_pin(store)
     pin = existing or _put_pin(store, _agree(store, commit_store, ids, url))
     _check_kind(pin, ArbiterKind.COMMIT_STORE, store.location)
@@ -119,6 +121,7 @@ def _agree(store: ObjectStore, commit_store: CommitStore, ids: Ids, url: str | N
     series = location_series(store)
     newest = commit_store.scan(series, limit=1, newest_first=True)
     number = newest[0].number if newest else -1
+    # Numbers of a location's series are the tables that were there one after the other.
     if newest:
         pin = decode_pin(newest[0].value)
         if not _is_used(pin, commit_store):
@@ -138,6 +141,7 @@ def _agree(store: ObjectStore, commit_store: CommitStore, ids: Ids, url: str | N
         store_id=commit_store.identity(),
         store_url=url or commit_store.url,
     )
+    # Two creators that scanned at the same moment try the same number: one wins, both get its pin.
     winner = commit_store.put_if_absent(Key(series, number + 1), encode_pin(mine))
     return mine if winner is None else decode_pin(winner)
 
@@ -185,7 +189,11 @@ def _put_pin(store: ObjectStore, pin: Pin) -> Pin:
                 continue  # a 409, just when a rival may be creating: never a plain put here
             return there
         except UnsupportedError:
+            # Without a condition the last put would win. That is why the pin was agreed on in the
+            # commit store first: all who use that one put the same bytes.
             store.put(PIN_PATH, body)
+        # A creator with another commit store may have put its pin over ours, or the store may have
+        # ignored the condition. Whoever reads its own pin back goes on; the other one is refused.
         confirm_pin(store, pin)
         return _pinned(pin)
     raise UnavailableError("the store keeps refusing the pin: try again", location=store.location)

@@ -49,6 +49,8 @@ def refuse_replaced(store: ObjectStore, pin: Pin) -> None:
         CorruptError, UpgradeError: the pin there cannot be read.
         UnavailableError, PermissionDeniedError: the store did not tell.
     """
+    # No pin at all is refused like another one: a table that was dropped or released has no
+    # writers.
     there = read_pin(store)
     if there is None or there.table_id != pin.table_id:
         raise StaleHandleError(

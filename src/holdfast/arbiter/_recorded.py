@@ -244,12 +244,17 @@ class RecordedDecisions(Handle):
     ) -> Decision:
         check_token(body, token)
         begun = self._clock.elapsed()
+        # A chain saves the round trips of step 1: the record before was seen by this process, so
+        # its token is known, and step 5 finishes it before anything is put at our own name. Without
+        # that knowledge nothing may be built on it: it could be a forgotten or a foreign one.
         before = self._decided_before(name) if chains else None
         if before is None:
             after = self._finish_previous(name)
         else:
             self._keep_tail_short(name)
             after = before.token
+        # A body inside the record costs no request of its own, neither to stage nor to remove, and
+        # a helper has the bytes as soon as it has the record.
         packed = pack_body(body) if self._inline_bytes else None
         inline = len(body if packed is None else packed) <= self._inline_bytes
         record = make_record(name.path, body, token, after=after, inline=inline, packed=packed)
@@ -257,8 +262,12 @@ class RecordedDecisions(Handle):
         self._note_decided(name, winner)
         decision: Decision
         if winner.token == token:
+            # The line moves on here, before the copy is made: the next in it builds on the record
+            # that it reads from the commit store, not on the object.
             if decided is not None:
                 decided()
+            # A repeat with the same token may bring other bytes, rebuilt on another version. The
+            # first record stands, and its bytes are the ones that get the name.
             ours = body if winner.sha256 == record.sha256 else None
             behind = self._complete(name, winner, ours, before)
             if chains:
@@ -269,10 +278,15 @@ class RecordedDecisions(Handle):
                 shed_bodies(self._commit_store, self._series(name), name.number)
             decision = Won()
         else:
+            # Who loses builds on these bytes without waiting for their copy, so a chain grows as
+            # fast as the commit store decides. What is built on them is compared when it is
+            # finished.
             if chains and winner.body is not None:
                 winning = winner.body  # not finished: whoever builds on it compares it then
             else:
                 winning = self._finish(name, winner)
+            # Only now, with the winner's record read: before that, a lost answer could mean that
+            # the record that stands names exactly these staged bytes.
             self._remove_staged(record)
             decision = Lost(winning)
         emit(
@@ -294,6 +308,8 @@ class RecordedDecisions(Handle):
         try:
             return None if body is None else self._read_unrecorded(name, body)
         except PermissionDeniedError:
+            # A decision was recorded between our two looks, and this process may not copy it to its
+            # name: then its bytes are read where they wait, as those of any other record.
             record = self._record(name)  # it came meanwhile
             if record is None:
                 raise
@@ -312,6 +328,8 @@ class RecordedDecisions(Handle):
         """Return the highest decided number of a series, or None."""
         key, asked = self._key_series(series), Name.single(series)
         entries = self._ask(asked, lambda: self._commit_store.scan(key, limit=1, newest_first=True))
+        # All records of a series may have been collected; then the boundary is what is left of
+        # them.
         if entries:
             return entries[0].number
         boundary = self._ask(asked, lambda: self._commit_store.boundary(key))
@@ -359,6 +377,7 @@ class RecordedDecisions(Handle):
         number = name.number - 1
         if name.stands_alone or number < 0:
             return None
+        # Finished once is finished for good, so what this process saw is not asked for again.
         seen = self._seen_finished(name.series)
         if seen.number == number:
             return seen.token
@@ -368,6 +387,8 @@ class RecordedDecisions(Handle):
             record = decode_record(value)
             self._finish(Name(record.path, name.series, number), record)
             return record.token
+        # No record at or below the boundary: it was finished before it was collected, or the table
+        # was adopted with it. Above the boundary a missing record means that nobody decided it.
         if name.previous is None or number <= self._boundary(name):
             self._note_finished(name.series, _Finished(number, None))
             return None
@@ -387,6 +408,8 @@ class RecordedDecisions(Handle):
         """Put the record if absent and return the one that is there: ours, or the winner's."""
         if record.staged is not None:
             staged = record.staged
+            # Staged before the record, never after it: a record that names bytes which are not
+            # there could not be finished by anybody, and the series would end here.
             self._ask(name, lambda: self._store.put(staged, body))
         key, value = self._key(name), encode_record(record)
         sent, why = False, None
@@ -395,16 +418,23 @@ class RecordedDecisions(Handle):
                 there = self._commit_store.put_if_absent(key, value)
                 return record if there is None else decode_record(there)
             except UnavailableError as error:
+                # A busy store has refused before it wrote. After a silent try that is no answer any
+                # more: the try before may have landed.
                 if isinstance(error, BusyError) and not sent:
                     raise  # waited long enough already, and stored nothing
                 sent = True
                 attempt.reason = why = str(error)
             except CollectedError:
+                # The number is at or below the boundary. If an earlier try of ours landed, was
+                # finished by a helper and collected since, the decision is ours nevertheless.
                 return self._collected(name, record, sent=sent)
             except HoldfastError as error:
                 if sent:  # an earlier try may have landed: this refusal says nothing of it
                     raise _unknown(name, decided=False) from error
                 raise
+            # The put that gave no answer may still be under way. Reading ours proves that it
+            # landed; reading nothing proves nothing, so the same record is put again: put-if-absent
+            # makes that harmless.
             seen = self._read_back(name)
             if seen is not None:
                 return seen
@@ -432,10 +462,13 @@ class RecordedDecisions(Handle):
             body = self._object(name.path)
         except _NO_ANSWER as error:
             raise _unknown(name, decided=False) from error
+        # The bytes may have been ours, used and collected. Neither "won" nor "lost" can be shown.
         if body is None and sent:
             raise _unknown(name, decided=False)
         if body is None or record.token.encode() not in body:
             raise CollectedError("decided long ago: read the table again", name=name.path)
+        # The record is gone, but the token in the bytes says whose they are; tokens are never used
+        # twice.
         ours = make_record(name.path, body, record.token, after=None, inline=True)
         return ours.finished()
 
@@ -460,6 +493,9 @@ class RecordedDecisions(Handle):
                 if before.matches(body):
                     self._note_finished(name.series, _Finished(name.number - 1, before.token))
                 break
+            # A chain moves on one name per round trip. Looking more often than the names ahead of
+            # us can arrive would only load the store; half of the expected time keeps us from
+            # oversleeping.
             trip = self._clock.elapsed() - begun
             ahead = name.number - 2 - number - self._finished_through(name.series)
             nap = min(max(ahead, 0), self._most_unfinished) * trip / 2
@@ -478,6 +514,8 @@ class RecordedDecisions(Handle):
         self, name: Name, record: Record, ours: bytes | None, before: Record | None
     ) -> Sequence[tuple[int, Record]]:
         """Return what was decided beyond this name meanwhile, and is ours to copy."""
+        # Waiting first is cheaper than copying for others: with eight deciders in a chain each of
+        # them would otherwise copy the whole tail.
         body = None if before is None else self._await_previous(name, before)
         try:
             if body is None:
@@ -486,6 +524,7 @@ class RecordedDecisions(Handle):
             behind = self._confirm(name, record)
         except _NO_ANSWER as error:
             raise _unknown(name, decided=True) from error
+        # Two helpers on one tail would only copy the same bytes twice.
         return behind if body is None else ()  # else whoever copied ours goes on with them
 
     def _look(self, names: Sequence[Name]) -> list[bytes | None]:
@@ -532,14 +571,25 @@ class RecordedDecisions(Handle):
         is what was at the name, once the record was known and the pin looked at.
         """
         seen = self._seen_finished(name.series)
+        # A commit store that was set back hands out the same number twice, built on different
+        # bytes. Whoever has seen the first of them finished notices here, before a byte is copied.
         if record.after and seen.token and seen.number == name.number - 1:
             self._check_lineage(name, record, seen.token)
+        # Looked at before the copy even where the store honours put-if-absent: stores are used here
+        # that ignore the condition, and a blind put would overwrite what is there without a word.
         body = self._object(name.path) if looked == "not yet" else looked
         if body is None:
+            # The order is what listings rely on: find_newest takes the highest name it sees, and
+            # every name below it must be there.
             self._finish_before(name, record)
+            # A look at the pin cannot be older than the look at the name: a table that was made
+            # anew has the same names. The remaining window, between this look and the put, is
+            # `_stale`'s.
             if looked == "not yet":
                 self._refuse_replaced(name)
             body = self._copy_to_name(name, record, ours)
+        # Foreign bytes at a decided name stay untouched unless an earlier table's record proves
+        # that a stale handle put them there. Anything else is for an operator.
         if not record.matches(body):
             body = self._replace_stale(name, record, body, ours)
         self._note_finished(name.series, _Finished(name.number, record.token))
@@ -608,10 +658,15 @@ class RecordedDecisions(Handle):
         self._ask(name, lambda: refuse_replaced(self._store, self.pin))
 
     def _copy_to_name(self, name: Name, record: Record, ours: bytes | None) -> bytes:
+        # A fresh process cannot tell a decision that waits for its copy from one whose object was
+        # vacuumed and whose record came back with a restored backup. Later names in the listing
+        # tell them apart.
         if ours is None and self._seen_finished(name.series) == _NOTHING:
             there = self._look_below(name)
             if there is not None:
                 return there
+        # Final means that the copy was seen at the name. It is gone since, and the staged bytes
+        # with it: deleted by somebody, and nothing here can bring it back.
         if record.state is RecordState.FINAL:
             raise CorruptError("decided bytes are gone from the store", name=name.path)
         why = None
@@ -668,9 +723,15 @@ class RecordedDecisions(Handle):
             What was decided beyond this name meanwhile.
         """
         if record.state is RecordState.STAGED:
+            # Marked final before the staged bytes are removed: a record that is still STAGED
+            # promises that they are there.
             old, final = encode_record(record), encode_record(record.finished())
             self._ask(name, lambda: self._commit_store.compare_and_set(self._key(name), old, final))
+        # Read after the copy, and from the commit store itself: a failover that lost our record
+        # since step 3 must not be acknowledged. One request tells of the name before, ours, and the
+        # tail.
         before, there, behind = self._records_around(name)
+        # Others may have built on ours, and vacuum may have collected it, while this process slept.
         if there is None and name.number <= self._boundary(name):
             self._confirm_collected(name, record)
             return ()
@@ -678,8 +739,11 @@ class RecordedDecisions(Handle):
             raise self._forgotten(name, name.number)
         if before is None and record.after and name.number - 1 > self._boundary(name):
             raise self._forgotten(name, name.number - 1)
+        # The one before ours can be forgotten as well as ours: then a second history is being
+        # written below us, and what we acknowledge would not be part of it.
         if before is not None and record.after:
             self._check_lineage(name, record, before.token)
+        # Left in place unless the mark is seen: whoever meets a STAGED record copies from there.
         if there.state is RecordState.FINAL:
             self._remove_staged(record)
         return behind
@@ -748,6 +812,8 @@ class RecordedDecisions(Handle):
             try:
                 return call()
             except BusyError:
+                # It has waited for as long as its caller allows already; six such waits would be
+                # minutes.
                 raise
             except UnavailableError as error:
                 last = error
@@ -803,6 +869,9 @@ class RecordedDecisions(Handle):
         Foreign bytes carry the token of the decision they were built on, which is still
         recorded; a forgotten decision carries its own.
         """
+        # Lance copies the config of the version before into the next one, so a foreign version
+        # carries our token of that one. A token that is in no record and not in the bytes before
+        # was decided here.
         before = self._object(name.previous) if name.previous else None
         ours = _marks(body) - _marks(before or b"") - self._recorded_marks(name)
         error, what = (

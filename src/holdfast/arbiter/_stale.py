@@ -34,6 +34,7 @@ def is_stale_copy(
         key = Key(f"{earlier}/{name.series}", name.number)
         if earlier == pin.table_id:
             continue
+        # Retiring keeps the records: they alone prove whose bytes these are.
         value = commit_store.get(key, retired=True)
         if value is not None and decode_record(value).matches(body):
             return True

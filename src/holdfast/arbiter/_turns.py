@@ -80,16 +80,23 @@ class Turns:
         first = None
         for _ in range(self._looks):
             line = self._look()
+            # Dropped by others because they took us for dead: go on without a turn. Two may then
+            # decide at the same time, and one of them loses, which is what happened before there
+            # were turns.
             if token not in line or line[0] == token:
                 return
             now = self._clock.elapsed()
             if now - begun >= _LONGEST_WAIT_SECONDS:
                 return
+            # Measured by our own clock, from when we first saw it in front: clocks of other
+            # machines do not matter, and a first that works moves on long before.
             if line[0] != first:
                 first, seen_since = line[0], now
             elif now - seen_since >= TAKEN_OVER_SECONDS:
                 self._replace(line[1:])
                 continue
+            # The farther behind, the longer until it is our turn: looks cost the commit store the
+            # same as decisions do.
             nap = min(_NAP_SECONDS * line.index(token), _LONGEST_NAP_SECONDS)
             self._clock.sleep(nap * (0.75 + self._ids.jitter() / 2))
 
@@ -100,6 +107,8 @@ class Turns:
             line = self._look() if joins or number else _line_of(self._value)
             if (token in line) is joins:
                 return True
+            # Every change rewrites the whole line. Beyond some kilobytes that costs more than a
+            # collision.
             if joins and len(line) >= _MOST_IN_LINE:
                 return False
             if self._replace([*line, token] if joins else [one for one in line if one != token]):
@@ -113,6 +122,8 @@ class Turns:
         return _line_of(self._value)
 
     def _replace(self, line: Sequence[str]) -> bool:
+        # Only what is known to be finished: deciders use it to skip their look at the tail, and a
+        # number too high would let more names wait for their copy than `MOST_UNFINISHED`.
         finished = max(self.finished, self._told())
         content = line if finished < 0 else [finished, *line]
         new = json.dumps(content, separators=(",", ":")).encode()

@@ -74,6 +74,7 @@ def remember(
             file.unlink(missing_ok=True)
             return report
         file.parent.mkdir(parents=True, exist_ok=True)
+        # Written aside and renamed: several processes may find the verdict at the same moment.
         fresh = file.with_name(f"{file.name}.{RandomIds().token()}")
         fresh.write_text(json.dumps({"probed_at": (clock or SystemClock()).now()}))
         fresh.replace(file)
@@ -91,6 +92,8 @@ def _is_fresh(file: Path, max_age: timedelta, clock: Clock) -> bool:
         age = clock.now() - float(json.loads(file.read_text())["probed_at"])
     except (OSError, ValueError, KeyError, TypeError):
         return False
+    # A verdict from the future is none: after a clock was set back it would hold for who knows how
+    # long.
     return 0 <= age <= max_age.total_seconds()
 
 
@@ -119,4 +122,5 @@ def _place(store: ObjectStore) -> str:
     if not isinstance(store, LocalStore):
         return "/".join(store.location.split("/")[:3])
     there = next(f for f in (store.root, *store.root.parents) if f.exists())
+    # By mount: NFS and a local disk below one folder may keep a name differently.
     return f"{os.uname().nodename} {there.stat().st_dev}"

@@ -268,6 +268,8 @@ class Engine(Handle):
         self._members.check(given.batch, deleted=given.deleted)
         item = Put(given, self._base, self._clock, None if txn is None else parse_txn(txn))
         if item.txn is not None:
+            # Here, before the rows are queued, and not where they are written: a request in the
+            # leader's hands would hold up everybody's log write.
             self._memory.prepare(self._appender.fence_position)
             # Who leads looks again; what is read here for it needs not be read there.
             self._memory.holds(item.txn)
@@ -275,6 +277,8 @@ class Engine(Handle):
 
     def _submit(self, item: Put, seconds: float | None, *, wait: bool) -> None:
         try:
+            # Memory is taken before the queue is entered: who waits for room must not stand in
+            # front of others, and the leader never waits for a flush.
             self._admit(item, seconds)
             self._group.submit(item, wait=wait)
         except HoldfastError:
@@ -327,6 +331,7 @@ class Engine(Handle):
         """
         if all(put.txn is None for put in puts):
             return puts, []
+        # Two puts of one group may bring the same id: the second one must see the first.
         chosen, entry = [], self._memory.begin()
         for put in puts:
             try:
@@ -346,17 +351,24 @@ class Engine(Handle):
             return
         rows = sum(put.rows for put in puts)
         size = sum(put.size for put in puts)
+        # Before the entry is written: rows of one entry belong to one generation, since the cursor
+        # that a flush publishes is a position.
         if self._tables is not None and not self._tables.has_room(rows):
             self._freeze()
         self._look_at_table()
         batch = stored([put.given for put in puts], self._base.log_schema)
         tags = {**self._tags, TXNS_TAG: txns_tag(txns)} if txns else self._tags
         draft = self._appender.draft(batch, tags=tags)
+        # The log first, memory afterwards: a row that can be read and is not in the log would
+        # vanish with this process.
         done = self._persist(draft)
+        # Only what is in the log counts as applied: after an error the same id may be put again.
         self._memory.add(done.position, txns)
         if self._tables is None:
             self._budget.give(size)
         else:
+            # The batch of the log entry itself, under other field names: the rows are held once in
+            # memory.
             kept = relabelled(batch, self._base.storage_schema)
             self._tables.add([kept], done.position, size)
             if self._tables.full() or (self._budget.waiting and not self._tables.frozen):
@@ -386,6 +398,8 @@ class Engine(Handle):
 
     def _persist(self, draft: EntryDraft) -> Appended:
         """Append an entry; one that was refused stays first and is sent again."""
+        # The next entry waits meanwhile. A later one that is written first would leave a hole at
+        # the position of this one if the process dies.
         pause = self._settings.wal_persist_retry_base_delay.total_seconds()
         for left in reversed(range(self._settings.max_wal_persist_retries + 1)):
             try:
@@ -424,6 +438,8 @@ class Engine(Handle):
     # Flushing, in the flusher's thread.
 
     def _flush_frozen(self, generation: Generation) -> None:
+        # Somebody else flushed our log up to a later position, `maintain` for one. What lies at or
+        # below that cursor is in an SSTable already, and would be flushed a second time.
         if self._flush(generation).overtaken:
             # Entries of the active MemTable may be flushed, too: let it come here, and drop them.
             with suppress(HoldfastError):  # whoever puts next gets it
@@ -436,10 +452,14 @@ class Engine(Handle):
         failure = self._group.failure
         if failure is not None:
             raise failure
+        # Before the SSTable is written: what an overwritten table cannot merge would only be left
+        # behind.
         self._check_log()
         done = publish_oldest(
             self._memtables(), generation, self._manifests, self.epoch, self._write_sstable
         )
+        # After the manifest names the SSTable. Given back earlier, a failed flush would let more in
+        # than fits.
         self._budget.give(generation.size)
         self._memory.flushed(done.position)
         elapsed = self._clock.elapsed() - begun
@@ -504,6 +524,8 @@ class Engine(Handle):
             try:
                 self._replay_once()
             except CollectedError:
+                # What was replayed so far is partly flushed by others, nobody knows which part:
+                # begin again.
                 self._budget.give(self._memtables().active_size)
                 manifest = self._appender.manifest
                 self._tables = self._new_tables(manifest.current_generation)
@@ -519,6 +541,8 @@ class Engine(Handle):
         tables, begun = self._memtables(), self._clock.elapsed()
         entries = rows = 0
         behind = False  # whether the active one has entries that are tagged with a lower number
+        # Ids up to the cursor; those of the entries behind it come with the entries, which are read
+        # anyway.
         self._memory.read(self._appender.manifest.replay_after)
         for entry in self._appender.replay():
             self._memory.learn(entry.position, entry.tags)
@@ -572,6 +596,7 @@ class Engine(Handle):
         tables = self._memtables()
         if not self._settings.durable_write:
             # Such a put returns before its rows are in the log, and so in memory.
+            # So a writer reads its own writes, durable or not.
             self._group.drain()
         failure = self._group.failure
         if failure is not None:

@@ -154,8 +154,12 @@ class WalAppender(Handle):
             first_generation=first_generation,
         )
         self = cls(core, manifests, manifest)
+        # Listed once and only as a hint: entries that come after it are met by going forward, and
+        # what it does not show is looked for by reading.
         listed = self._log.listed()
         self._fence(listed)
+        # After the fence, not before: until then the writer before us may fill a position that is
+        # missing now, and a gap would be reported that is none.
         self._check_gaps(listed)
         emit(
             EventKind.CLAIMED,
@@ -207,12 +211,17 @@ class WalAppender(Handle):
         chain = Chain(self.shard_id)
         try:
             for entry in self._log.entries(self._replay_after, self.fence_position):
+                # Below our own fence, so it was put before that fence: its writer claimed after us,
+                # and ours is the late one.
                 if entry.epoch > self.epoch:
                     self._stop(fenced(self.shard_id, self.epoch, entry.epoch))
                 chain.check(entry)
                 if not entry.fence:
                     yield entry
         except WalGapError as gap:
+            # An entry may go only once it is flushed, so a missing one behind the stored cursor is
+            # lost. One at or below it was removed by the owner's own collection, which runs beside
+            # us.
             if not self._is_flushed(gap):
                 raise
             raise CollectedError(
@@ -269,6 +278,8 @@ class WalAppender(Handle):
         given = rows.batches if isinstance(rows, EntryDraft) else _batches(rows)
         self._refuse_stopped(given)
         if not isinstance(rows, EntryDraft):
+            # Arrow does not check a batch that it is given. Values that no reader can decode would
+            # poison the log for everybody: the replay of every later writer ends at such an entry.
             for batch in given:
                 check_values(batch)
         draft = (
@@ -278,6 +289,9 @@ class WalAppender(Handle):
         )
         if (draft.shard_id, draft.epoch, draft.fence) != (self.shard_id, self.epoch, False):
             raise InvalidInputError("this draft was made by another writer", epoch=draft.epoch)
+        # A thread lock would make a second thread wait, and its rows would get a position after
+        # those of the first by chance. Order is the caller's business, so the second one is
+        # refused.
         mine = object()
         try:
             with self._lock:
@@ -318,9 +332,14 @@ class WalAppender(Handle):
     # Steps 4 and 5 of claiming.
     def _fence(self, listed: Mapping[int, object]) -> None:
         draft = draft_fence(shard_id=self.shard_id, epoch=self.epoch, writer=self.writer)
+        # Behind the cursor as well: a log that was flushed and collected is empty, and positions
+        # below the cursor would be taken for flushed by every reader.
         position = max([self.manifest.replay_after, *listed]) + 1
         for _ in range(_FENCES):
             fence = self._fence_from(draft, position)
+            # Read again after the fence is decided. An epoch that is still ours now cannot have
+            # appended or flushed behind the fence before; a cursor that moved says that the fence
+            # may lie too low.
             self.manifest = self.manifests.check(self.epoch)
             if fence is not None and fence > self.manifest.replay_after:
                 self.fence_position = fence
@@ -339,11 +358,17 @@ class WalAppender(Handle):
             try:
                 entry = self._decide(draft, place)
             except CollectedError:
+                # Only a commit store tells; with put-if-absent a free place is a free place, which
+                # is why the cursor is compared again afterwards.
                 return None
+            # Only a decision that was won ends the loop: after a late fence the same rows go one
+            # further.
             if entry is None:
                 return place
             if entry.epoch > self.epoch:
                 raise fenced(self.shard_id, self.epoch, entry.epoch)
+            # Epochs are decided one by one, so nobody else can have ours; the random writer id
+            # shows it if manifests were copied or set back by hand.
             if entry.epoch == self.epoch and entry.writer != self.writer:
                 raise self._twice(entry)
         raise UnavailableError(
@@ -383,8 +408,12 @@ class WalAppender(Handle):
             try:
                 entry = self._decide(draft, position)
             except _HARMLESS:
+                # Nothing was sent, so memory and log agree, and the same position may be tried
+                # again.
                 raise
             except CollectedError:
+                # A position of ours that is at or below the boundary was flushed by somebody: a
+                # newer owner.
                 self._stop(self._overtaken(), draft.batches)
             except NotFoundError as error:
                 self._stop(self._vanished(error), draft.batches, error)
@@ -393,6 +422,9 @@ class WalAppender(Handle):
             except HoldfastError as error:
                 self._stop(error, draft.batches)
             except BaseException:
+                # Ctrl-C between the put and its answer: the entry may be there. A writer that does
+                # not know its own log must not go on, since its next entry would take the same
+                # sequence number.
                 self._stopped = self._unknown(position)
                 raise
             if entry is None:
@@ -420,8 +452,12 @@ class WalAppender(Handle):
     def _decide(self, draft: EntryDraft, position: int) -> Entry | None:
         """Decide one position for a draft: None when it is ours, else the entry that is there."""
         token = self._core.ids.token()
+        # Numbers of one writer have no hole, so a reader notices an entry that was removed in
+        # between.
         sequence = 0 if draft.fence else self._sequence + 1
         body = draft.stamp(position=position, sequence=sequence, token=token)
+        # Local disk only, where the look is a read of a small file. On an object store it would
+        # cost a second request per append; the arbiter's `_place.py` says what is assumed instead.
         self._core.arbiter.confirm_place(if_cheap=True)
         decision = self._core.arbiter.decide(entry_name(self.shard_id, position), body, token)
         if not isinstance(decision, Lost):
@@ -432,6 +468,8 @@ class WalAppender(Handle):
         """Go past a late fence of a claimer that was overtaken; stop at anything else."""
         if entry.epoch > self.epoch:
             self._stop(fenced(self.shard_id, self.epoch, entry.epoch), draft.batches)
+        # A claimer that lost to us slept before it put its fence. It has no power over a higher
+        # epoch: readers pass over it, and so does this writer.
         if entry.fence and entry.epoch < self.epoch:
             self.next_position = entry.position + 1
             return

@@ -44,6 +44,8 @@ class Boundary:
         Raises:
             UnavailableError, PermissionDeniedError: the store did not tell.
         """
+        # The highest name counts, so two collectors that raise it at the same time cannot lower it,
+        # and no condition of the store is needed.
         infos = self._store.list(boundary_folder(self._shard_id))
         boundaries = (boundary_of(info.path) for info in infos)
         return max((one[1] for one in boundaries if one and one[0] is self._kind), default=NOTHING)
@@ -65,6 +67,8 @@ def store_time(store: ObjectStore, shard_id: str, ids: Ids) -> float:
     Raises:
         UnavailableError, PermissionDeniedError: the store did not tell.
     """
+    # The age of objects is measured by the clock that stamped them: that of this machine may differ
+    # by hours, and would delete what a reader still needs.
     path = boundary_stamp_path(shard_id, ids.token())
     store.put(path, b"")
     now = store.head(path).modified

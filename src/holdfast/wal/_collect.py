@@ -97,8 +97,12 @@ def _plan(
 ) -> LogCollection:
     entries, kept = [], 0
     for position, info in log.listed().items():
+        # The cursor is that of the stored manifest: what only a writer's memory calls flushed
+        # stays.
         if position > flushed:
             break
+        # Fences stay for ever, below the boundary, too. A writer that slept through everything
+        # finds one in its place, and that is all that stops it where put-if-absent decides.
         if _may_be_fence(log, position, info):
             kept += 1
         else:
@@ -121,6 +125,8 @@ def _plan(
 def _may_be_fence(log: Log, position: int, info: ObjectInfo) -> bool:
     """Tell whether an entry is, or might have been, a fence; its size often says so."""
     if not MIN_ENTRY_BYTES <= info.size <= MAX_FENCE_BYTES:
+        # Too small for an entry with rows: damaged, or something unknown. What is not understood
+        # stays.
         return info.size < MIN_ENTRY_BYTES
     try:
         entry = log.read(position)
@@ -138,6 +144,8 @@ def _old_manifests(store: ObjectStore, shard_id: str, newest: int, now: float) -
     infos = {shard_version_of(i.path): i for i in store.list(shard_manifest_folder(shard_id))}
     old: list[ObjectInfo] = []
     for version in sorted(v for v in infos if v is not None and v < newest):
+        # Not skipped but ended at: readers take a missing version for the end, so none may go
+        # before an older one.
         if infos[version].modified > limit:
             break
         old.append(infos[version])
@@ -153,6 +161,8 @@ def carry_out(core: TableCore, collected: LogCollection) -> None:
     """
     store, shard_id = core.store, collected.shard_id
     planned = {v for path in collected.paths if (v := shard_version_of(path)) is not None}
+    # The plan may be minutes old. Another collector may have deleted some of it since, and versions
+    # that it kept must not get a hole below them.
     versions = _without_hole(store, shard_id, planned) if planned else []
     if collected.boundary > 0:
         # Before the boundary: who opens the shard reads no entries below it.
@@ -163,6 +173,8 @@ def carry_out(core: TableCore, collected: LogCollection) -> None:
         name = shard_manifest_name(shard_id, max(versions))
         _raise(core, shard_id, BoundaryKind.MANIFEST, name)
     store.delete(path for path in collected.paths if shard_version_of(path) is None)
+    # One request each, oldest first: a batch delete has no order, and a crash in it could leave an
+    # old version behind a hole.
     for version in versions:
         store.delete([shard_manifest_name(shard_id, version).path])
     emit(

@@ -19,6 +19,8 @@ def find_covered(manifests: ShardManifests, generation: int) -> int | None:
         return None
     if newest.current_generation <= generation + 1:
         return newest.replay_after
+    # Generations only rise from version to version, so a binary search finds the right manifest
+    # without reading thousands of them.
     low, high = 1, newest.version - 1
     while low <= high:
         middle = (low + high) // 2

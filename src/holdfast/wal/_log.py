@@ -80,6 +80,7 @@ class Log:
 
     def _fetched_ahead(self, wanted: range) -> Iterator[Entry]:
         """Yield entries that threads fetch: first one by one, to learn how large they are."""
+        # Runs only where there is enough for every thread several times over; else some would idle.
         most = max(1, min(_MOST_PER_TASK, len(wanted) // (8 * _READERS)))
         run, ahead, start = 1, 2 * _READERS, 0
         waiting: deque[Future[tuple[list[Entry], HoldfastError | None]]] = deque()
@@ -96,9 +97,13 @@ class Log:
                 if error is not None:
                     raise error
                 size = max(entry.size for entry in entries)
+                # By the largest of the last run: entries of one log are alike, and a log of large
+                # ones must not be held in memory as a whole.
                 run = max(1, min(most, _AHEAD_BYTES // (2 * _READERS * size)))
                 ahead = max(2, min(2 * _READERS, _AHEAD_BYTES // (run * size)))
         finally:
+            # Also when the caller stops half way: no thread reads on for a generator that nobody
+            # asks.
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _read_run(self, positions: range) -> tuple[list[Entry], HoldfastError | None]:
@@ -121,6 +126,8 @@ class Log:
             Other errors: as for `read`.
         """
         for position in range(after + 1, before):
+            # Stores exist whose listing lags behind their puts: only a read that finds nothing is a
+            # gap.
             if position not in listed:
                 self._present(position, self.read(position))
 
@@ -167,6 +174,8 @@ class Chain:
             self._epoch = max(self._epoch, entry.epoch)
             self._writer = None  # a repair may have put it in the place of an entry
             return
+        # Safe appends cannot do this: the fence of the higher epoch was decided before. It shows
+        # that somebody wrote to the log without asking the arbiter.
         if entry.epoch < self._epoch:
             raise self._broken(entry, "rows of a writer that was locked out before")
         follows = entry.sequence is None or entry.sequence == self._sequence + 1

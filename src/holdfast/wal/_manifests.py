@@ -86,12 +86,16 @@ class ShardManifests:
             UnavailableError, PermissionDeniedError: a store did not tell.
             CommitStoreRegressedError, ForeignVersionError: a version is not the decided one.
         """
+        # Listings of object stores may lag and pages of one are taken at different times: the
+        # number is where the search begins, never its result.
         version = self._last_seen()
         for _ in range(_CLAIMS):
             version = self._follow(version)
             # Read last: versions are deleted in order, so while this one is there, the next one
             # was not deleted before it was found missing.
             newest = self._read(version) if version else None
+            # A shard whose versions were all collected does not exist: the newest stays. No version
+            # and no boundary means that nobody made it yet.
             if newest is not None or (not version and self._boundary.read() == NOTHING):
                 self._known = newest
                 return newest
@@ -134,6 +138,8 @@ class ShardManifests:
             if theirs is None:
                 assert self._known is not None  # noqa: S101 - set by the decision that was won
                 return self._known
+            # Another claimer was faster. One of equal rank does not try again: the two would lock
+            # each other out in turn, and each claim ends a writer that works.
             if theirs.writer_epoch >= wanted.writer_epoch:
                 raise fenced(self._shard_id, wanted.writer_epoch, theirs.writer_epoch)
         raise self._too_many()
@@ -157,6 +163,8 @@ class ShardManifests:
             CommitUnknownError: the outcome could not be learnt; update again.
             Other errors: as for `latest`.
         """
+        # From memory first: an owner's flush costs one decision and no read as long as nobody else
+        # wrote.
         current, fresh = self._known, False
         for _ in range(_UPDATES):
             if current is None:
@@ -165,6 +173,7 @@ class ShardManifests:
                 raise self._missing()
             self._check_epoch(current, epoch)
             wanted = change(current)
+            # Only a fresh read proves that there is nothing to do: what is remembered may be old.
             if wanted == current and fresh:
                 return current
             if wanted == current:
@@ -197,6 +206,8 @@ class ShardManifests:
             version = self._follow(version)
             known = self._known if self._known and self._known.version == version else None
             current = known or (self._read(version) if version else None)
+            # After the version: a boundary that was raised in between shows that newer versions
+            # were decided and that ours may be among the deleted ones.
             boundary = self._boundary.read()
             if current is None and boundary == NOTHING:
                 raise self._missing()
@@ -248,6 +259,7 @@ class ShardManifests:
     def _check_epoch(self, current: ShardManifest, epoch: int) -> None:
         if current.writer_epoch > epoch:
             raise fenced(self._shard_id, epoch, current.writer_epoch)
+        # Epochs only rise. A lower one than we claimed means that decided manifests are gone.
         if current.writer_epoch < epoch:
             raise CorruptError(
                 "the shard's epoch went back: somebody removed or replaced its manifests",
@@ -280,6 +292,8 @@ class ShardManifests:
         wanted = replace(wanted, token=token)
         name = shard_manifest_name(self._shard_id, wanted.version)
         body = encode_shard_manifest(wanted)
+        # Before and after the decision: put-if-absent knows no table ids, so a handle of a table
+        # that was dropped and made anew would otherwise claim a shard of the new one.
         self._core.arbiter.confirm_place()
         try:
             decision = self._core.arbiter.decide(name, body, token)
@@ -289,8 +303,11 @@ class ShardManifests:
             self._known = self._decode(wanted.version, decision.body)
             return self._known
         self._confirm_place(name)
+        # A commit store keeps the boundary itself and has refused already.
         recorded = isinstance(self._core.arbiter, SupportsSeries)
         if not recorded and self._is_collected(wanted.version):
+            # Taken back as far as that works. If it stays, nobody follows it: it is at or below the
+            # boundary.
             self._delete(name)
             return self._newest_again()
         self._known = replace(wanted, source=body)

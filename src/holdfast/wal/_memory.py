@@ -91,6 +91,7 @@ class Memories:
             try:
                 return Memory(newest, decode_memory(path, self._store.get(path)))
             except NotFoundError:
+                # Memories go only while a newer one is there, so the next listing shows it.
                 continue  # a newer one is there, and this one was collected
         raise ConflictError("the memory of a log was collected each time first: try again")
 
@@ -158,6 +159,8 @@ def read_applied(
     """
     reading = Log(core, shard_id)
     boundary = Boundary(core.store, reading.shard_id, BoundaryKind.LOG)
+    # A hole that the same memory and boundary show twice is one. A single look may fall between the
+    # deletion of entries and our reading of them.
     before: tuple[int, int] | None = None
     if memories.newest() is None:
         return None
@@ -167,6 +170,8 @@ def read_applied(
         memory = memories.newest()
         if memory is None:
             return None
+        # Entries up to the boundary may be gone in any order; their ids are in the memory, which is
+        # put before the boundary is raised.
         start = max(memory.position, gone)
         try:
             behind = _ids_behind(reading, start, through, known or {})
@@ -224,6 +229,8 @@ def remember(
     if applied is None or applied.memory.position >= through:
         return False
     txns = [txn for _, some in applied.behind for txn in some]
+    # The folder may belong to a table that was made anew: its writer would believe ids that it
+    # never applied, and drop rows as repeats.
     core.arbiter.confirm_place()
     memories.put(memories.extended(applied.memory, through, txns))
     return True
@@ -259,6 +266,8 @@ class LogMemory:
             self._stored = None if applied is None else applied.memory
             self._behind.clear()
             self._forget_behind()
+            # Everything up to here is known, also that an entry has no ids: a later memory may say
+            # so.
             self._through = through
         for position, txns in () if applied is None else applied.behind:
             self.add(position, txns)
@@ -276,6 +285,7 @@ class LogMemory:
         with self._lock:
             self._through = max(self._through, position)
             stored = self._stored
+            # An entry that the stored memory covers has been counted.
             if txns and (stored is None or position > stored.position):
                 self._behind.append((position, tuple(txns)))
                 self._note(txns)
@@ -310,6 +320,8 @@ class LogMemory:
             stored = self._stored
             numbers = self._numbers.get(txn.app) if isinstance(txn, AppTxn) else None
             behind = txn in self._strings
+        # Numbers behind the memory were merged with the stored ones when they were noted: they are
+        # the whole answer, and no file is read.
         if numbers is not None and isinstance(txn, AppTxn):
             return txn.number in numbers
         return behind or (stored is not None and self._memories.ledger.holds(stored.entries, txn))
@@ -335,6 +347,8 @@ class LogMemory:
         with self._lock:
             stored, through = self._stored, self._through
             txns = [txn for at, some in self._behind if at <= position for txn in some]
+        # Beyond `through` there may be entries whose ids nobody added here: a memory of such a
+        # position would make them look unapplied for ever.
         if stored is None or not stored.position < position <= through:
             return
         try:

@@ -100,10 +100,13 @@ def repair_log(core: TableCore, shard_id: str, *, confirm: bool = False) -> Repa
     if manifest is None:
         raise NotFoundError("there is no such shard", shard_id=shard_id)
     examined = _examine(log, manifest.replay_after)
+    # A collection beside us looks like damage; a cursor that moved tells them apart.
     while examined.wounds and (cursor := _cursor(manifests)) != examined.flushed:
         examined = _examine(log, cursor)  # others flushed: what is collected is not lost
     if not confirm or not examined.wounds:
         return examined
+    # From here on no writer of before can append: a wound that is healed below a living writer
+    # could be its next entry.
     epoch = manifests.claim().writer_epoch
     fence, cursor = -1, examined.last
     while fence <= cursor:  # as a claimer does: a fence counts only behind the stored cursor
@@ -156,6 +159,8 @@ def _fence_end(core: TableCore, log: Log, last: int, epoch: int) -> int:
         body = draft.stamp(position=position, sequence=0, token=token)
         name = entry_name(log.shard_id, position)
         if isinstance(arbiter, SupportsSeries) and position == last + 1:
+            # A commit store would refuse the fence: the name before it has neither record nor
+            # object.
             arbiter.accept(name.series, last)  # what is missing there stays missing
         try:
             decision = arbiter.decide(name, body, token)
@@ -173,6 +178,7 @@ def _heal(core: TableCore, log: Log, wound: Wound) -> Wound:
     kept = None
     if wound.damage is not Damage.MISSING:
         kept = quarantine_path(log.shard_id, wound.position, ids.token())
+        # Before anything is replaced, so a crash leaves the damaged bytes in one of two places.
         store.copy(name.path, kept)
     poisoned = wound.damage is Damage.POISONED
     entry = log.read(wound.position, trusting=True) if poisoned else None
@@ -182,6 +188,8 @@ def _heal(core: TableCore, log: Log, wound: Wound) -> Wound:
         draft = draft_fence(shard_id=log.shard_id, epoch=epoch, writer=ids.token()[3:])
     sequence = 0 if entry is None else entry.sequence or 0
     body = draft.stamp(position=wound.position, sequence=sequence, token=ids.token())
+    # The one place where a decided name is overwritten: the shard is fenced, an operator confirmed
+    # it, and the old bytes are kept.
     store.put(name.path, body)
     return replace(wound, quarantine=kept)
 

@@ -114,6 +114,8 @@ class Slots:
         Raises:
             As for `LogMemory.read` and `LogMemory.prepare`.
         """
+        # Reading first and fencing later would miss an entry of the run before that lands in
+        # between.
         memory.read(appender.fence_position)
         memory.prepare(appender.fence_position)
         return cls(appender, memory)
@@ -185,8 +187,12 @@ def append_at(
         if entry is None:
             return Taken(position=position, applied=True)
         there = txns_of(entry.tags, shard_id=slot.shard_id, position=position)
+        # The tokens differ, since a repeated task draws a new one; the ids are what it shares with
+        # its earlier try.
         if set(txns) <= set(there):
             return Taken(position=position, applied=False)
+        # Rows of others at our place: the slot was handed out again by a later run, which read the
+        # ids behind its own fence and knows that ours are not applied.
         if not (entry.fence and entry.epoch < slot.epoch):
             raise fenced(slot.shard_id, slot.epoch, entry.epoch, position=position)
     raise UnavailableError(

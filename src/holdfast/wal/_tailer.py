@@ -77,6 +77,8 @@ class WalTailer:
                         yield entry
                     position = entry.position
             except WalGapError:
+                # In this order: the boundary is raised before entries are deleted, so what is
+                # missing and above it was never deleted.
                 self._explain(position + 1)
                 if self._log.read(position + 1) is None:
                     raise
@@ -123,6 +125,8 @@ class WalTailer:
             if entry is not None:
                 return entry
             polls += 1
+            # The look lists the log and reads the boundary: at every poll it would cost more than
+            # the wait.
             if polls & (polls - 1) == 0:  # at 1, 2, 4, 8 ... polls
                 self._explain(position)
             idle = self._clock.elapsed() - since
