@@ -165,6 +165,8 @@ class LocalStore(Handle):
     def delete(self, paths: Iterable[str]) -> None:
         """Remove files; one that is not there is fine."""
         for path in paths:
+            # Not made durable: a file that comes back after a power cut is one more leftover, never
+            # a loss.
             with contextlib.suppress(NotFoundError), _translated("delete", path):
                 os.unlink(self._file(path))  # noqa: PTH108
 
@@ -199,8 +201,12 @@ class LocalStore(Handle):
         temporary = self._prefix + temporary_path(self._ids.token())
         folder = _parent(target)
         try:
+            # A loser of a race would write and fsync its bytes for nothing; `link` decides in any
+            # case.
             if name is os.link and os.path.lexists(target):
                 raise FileExistsError(errno.EEXIST, "taken")  # so writing would be in vain
+            # The temporary file lies inside the table, not in /tmp: `link` and `replace` work
+            # within one file system only.
             self._in_folder(_parent(temporary), lambda: self._write(temporary, content))
             self._in_folder(folder, lambda: name(temporary, target))
         except FileExistsError:
@@ -210,6 +216,8 @@ class LocalStore(Handle):
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)  # noqa: PTH108
+        # The name is there, so others may see it; that it is not durable must not look like a
+        # refusal, or the caller would take the decision for not made.
         if name is os.link:
             self._confirm_name(target)
         else:
@@ -233,6 +241,8 @@ class LocalStore(Handle):
 
     def _in_folder(self, folder: str, call: Callable[[], None]) -> None:
         try:
+            # Folders are made when something is missing: looking first would cost a stat at every
+            # put.
             call()
         except FileNotFoundError:
             self._make_folder(Path(folder))
@@ -265,6 +275,8 @@ class LocalStore(Handle):
         identity = self._sync_names(folder)
         if not self._fsync or self._settled.get(folder) == identity:
             return
+        # A folder's own name lies in its parent. A power cut would otherwise take the whole folder,
+        # with every durable file in it.
         for above in Path(folder).parents:
             with contextlib.suppress(PermissionError):  # above the root we may not be let in
                 self._sync_names(str(above))
@@ -276,6 +288,8 @@ class LocalStore(Handle):
         """Fsync a folder; return which one it was: another library may make it anew."""
         if not self._fsync:
             return 0, 0
+        # Linux reports a failed write-back to the first fsync after it and then forgets it: the
+        # next fsync succeeds although the names may be lost.
         if folder in self._suspect:
             raise OSError(errno.EIO, "an earlier fsync of this folder failed")
         with _opened(folder) as fd:
@@ -291,6 +305,7 @@ class LocalStore(Handle):
         if not self._fsync:
             return
         with _opened(file) as fd:
+            # By inode as well: the same name written again is another file, which may be good.
             stat = os.fstat(fd)
             this = file, stat.st_dev, stat.st_ino
             if this in _not_durable:

@@ -133,6 +133,7 @@ def open_vendor_store(
     retries = _MAX_RETRIES if settings.max_retries is None else settings.max_retries
     try:
         client = opendal.Operator(scheme, bucket=bucket, root=f"/{prefix}/", **config)
+        # The timeout inside, the retries outside: each try gets the whole time.
         client = client.layer(TimeoutLayer(timeout=timeout, io_timeout=timeout))
         if retries:
             client = client.layer(RetryLayer(max_times=retries, min_delay=0.1, max_delay=2.0))
@@ -224,6 +225,7 @@ class VendorStore(Handle):
             if start == 0 and end is None:
                 return bytes(self._client.read(path))
             size = self._client.stat(path).content_length
+            # The size is asked for first: a range beyond the end is cut, as with every store here.
             wanted = max(0, (size if end is None else min(end, size)) - start)
             return bytes(self._client.read(path, offset=start, size=wanted)) if wanted else b""
 
@@ -286,6 +288,7 @@ class VendorStore(Handle):
             for path in wanted:
                 self._delete(path)
             return
+        # One request per object, so they are sent side by side.
         with ThreadPoolExecutor(_DELETERS, thread_name_prefix="holdfast-delete") as threads:
             for done in [threads.submit(self._delete, path) for path in wanted]:
                 done.result()

@@ -103,6 +103,8 @@ class RemoteStore(Handle):
             try:
                 return self._read(check_path(path), start, end)
             except theirs.GenericError as error:
+                # Servers answer a range behind the last byte with 416; the port promises no bytes
+                # instead of an error.
                 whole = start == 0 and end is None
                 if whole or not _is_past_the_end(str(error)):
                     raise
@@ -120,12 +122,16 @@ class RemoteStore(Handle):
                 self._client,
                 check_path(path),
                 body,
+                # Below it one request is atomic and cheaper. Above it S3 refuses single puts from 5
+                # GiB on, and a retry would send everything again.
                 use_multipart=len(body) > _MULTIPART_ABOVE_BYTES,
             )
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         """Ask the server to keep the bytes unless something has the name."""
         with _translated("create", path):
+            # In one piece: obstore drops the condition of a multipart upload, and the put would
+            # overwrite.
             obstore.put(self._client, check_path(path), body, mode="create", use_multipart=False)
 
     def list(self, prefix: str = "", *, after: str = "") -> Sequence[ObjectInfo]:
@@ -138,6 +144,7 @@ class RemoteStore(Handle):
                 chunk_size=_PAGE,
             )
             infos = [_info(meta) for chunk in stream for meta in chunk]
+        # Sorted here, too: S3's directory buckets list in no order.
         return sorted((f for f in infos if f.path > after), key=lambda info: info.path)
 
     def folders(self, prefix: str = "") -> Sequence[str]:
@@ -182,6 +189,7 @@ class RemoteStore(Handle):
             batch = wanted[first : first + _DELETE_BATCH]
             try:
                 with _translated("delete", batch[0]):
+                    # Up to 1,000 names per request, as S3 allows.
                     obstore.delete(self._client, batch)
             except NotFoundError:
                 self._delete_each(batch)
@@ -205,6 +213,7 @@ class RemoteStore(Handle):
         for chunk in obstore.get(self._client, source).stream(min_chunk_size=_PART_BYTES):
             writer.write(chunk)
             copied += len(chunk)
+        # Before `close`, which makes the target: half a copy must not get the name.
         if copied != size:
             raise UnavailableError("cannot copy: the source changed meanwhile", path=source)
         writer.close()
@@ -228,6 +237,8 @@ def _info(meta: obstore.ObjectMeta) -> ObjectInfo:
         path=meta["path"],
         size=meta["size"],
         modified=meta["last_modified"].timestamp(),
+        # An ETag is the MD5 only of an object that was put in one piece without KMS; others have a
+        # dash and a count of parts, or something else altogether.
         md5=tag if _MD5.fullmatch(tag) else None,
         tag=tag or None,
     )
@@ -253,6 +264,8 @@ def _meaning(action: str, path: str, error: Exception) -> HoldfastError:
     unclear = UnavailableError(
         f"cannot {action}: no usable answer", path=path, reason=_reason(text)
     )
+    # Before anything else: after a retry inside the client even "permission denied" is only the
+    # answer to its last try.
     if action in _MAKES_A_NAME and _may_have_landed(error, text):
         return unclear
     unlisted = _UNLISTED.search(text) if action == "list" else None
@@ -278,8 +291,11 @@ def _clear_answer(action: str, path: str, error: Exception, text: str) -> Holdfa
         )
     status = _status(text)
     if isinstance(error, theirs.NotFoundError | FileNotFoundError) or status == _MISSING:
+        # Writing and listing need no object, so what is missing there is the bucket.
         what = "no such bucket" if action in _NEEDS_BUCKET else "nothing is there"
         return NotFoundError(f"cannot {action}: {what}", path=path)
+    # "May": 412 comes for a taken name and for our own object after a hidden retry, 409 for a
+    # racing put with nothing stored. The arbiter reads back.
     if isinstance(error, _TAKEN) and action in _MAKES_A_NAME:
         return AlreadyExistsError("something may have this name", path=path)
     code = _CODE.search(text)

@@ -153,8 +153,11 @@ class SqlCommitStore(BaseStore):
         values = self._key(key)
         with self._use() as connection:
             if self._insert(connection, {**values, "value": check_value(value)}):
+                # Autocommit: the statement returned, so its commit is on disk.
                 self._note_durable(key.series, key.number, value)
                 return None
+            # A second statement, so it may see a later state: what it finds is true all the same,
+            # and finding neither record nor boundary is "ask again", never "lost".
             ((existing, upto, retired),) = self._read(connection, self.statements.look, values)
         if retired:
             raise self._retired(key.series)
@@ -183,6 +186,8 @@ class SqlCommitStore(BaseStore):
             if replaced:
                 self._note_durable(key.series, key.number, value)
             else:
+                # Also when nothing was replaced: the caller learns that its value is not there, and
+                # acts on it.
                 self._settle(connection)
                 self._refuse_retired(connection, key.series)
         return replaced
@@ -201,6 +206,8 @@ class SqlCommitStore(BaseStore):
             rows = connection.exec_driver_sql(statement, values).fetchall()
             entries = [StoredEntry(number, bytes(value)) for number, value, _ in rows]
             retired = not rows or rows[0][2]
+            # What was only seen in memory of a database could be taken back by a crash, after we
+            # acted on it.
             if entries and (retired or not self._are_durable(series, entries)):
                 self._settle(connection)
                 for entry in entries:
@@ -226,6 +233,8 @@ class SqlCommitStore(BaseStore):
             self.boundary(series)  # refuses a retired scope
             return 0
         with self._use() as connection, transaction(connection):
+            # First of all in the transaction: an insert that read the old boundary must be
+            # committed, and so collected, or must wait and read the new one.
             self._keep_inserts_out(connection)
             self._run(connection, self.statements.raise_boundary, values)
             self._refuse_retired(connection, series)  # raises, and the pool rolls back
@@ -343,8 +352,12 @@ class SqlCommitStore(BaseStore):
         if pid not in self._engines:
             self._engines[pid] = sqlalchemy.create_engine(
                 self._address,
+                # A pool of SQLAlchemy's would hand a parent's sockets to a forked child, and two
+                # processes would read each other's answers.
                 poolclass=NullPool,  # `Pool` is in front: it knows forks
                 pool_reset_on_return=None,
+                # One statement is one transaction: no BEGIN and COMMIT of their own, two round
+                # trips fewer.
                 isolation_level="AUTOCOMMIT",
                 hide_parameters=True,
                 connect_args=self._connect_args,
@@ -377,5 +390,6 @@ def transaction(connection: Connection) -> Iterator[None]:
 
 
 def _hang_up(connection: Connection) -> None:
+    # A clean goodbye would wait for a server that does not answer.
     connection.invalidate()  # closes the driver's connection whatever state it is in
     connection.close()

@@ -148,6 +148,7 @@ class MysqlCommitStore(SqlCommitStore):
                 "set aside; connect to the primary",
                 store=self.url,
             )
+        # With a binary log, commits become visible in the order in which they reach the disk.
         connection.info["must_settle"] = not log_bin
 
     def _create(self, connection: Connection) -> None:
@@ -162,6 +163,8 @@ class MysqlCommitStore(SqlCommitStore):
         try:
             return super()._insert(connection, values)
         except IntegrityError as exc:
+            # Only the duplicate key is an answer. A deadlock or a lock that took too long stored
+            # nothing, and is for the arbiter to repeat.
             if exc.orig is None or self._code(exc.orig) != _DUPLICATE:
                 raise
             return False

@@ -145,6 +145,8 @@ class PostgresCommitStore(SqlCommitStore):
 
         def notice(diagnostic: psycopg.errors.Diagnostic) -> None:
             # By the function that warns: the text depends on the server's language.
+            # Only a warning for PostgreSQL: the commit stands on the primary, and the standby that
+            # may be promoted next lacks it.
             if diagnostic.source_function == "SyncRepWaitForLSN":
                 info[_CANCELLED_WAITS] += 1
 
@@ -165,6 +167,8 @@ class PostgresCommitStore(SqlCommitStore):
             self._run(connection, self.statements.put_identity, {"identity": self._ids.token()})
 
     def _keep_inserts_out(self, connection: Connection) -> None:
+        # Conflicts with every write and with itself, but lets readers pass. Row locks would not do:
+        # the row of a racing insert is not there yet.
         connection.exec_driver_sql("LOCK TABLE holdfast_records IN SHARE ROW EXCLUSIVE MODE")
 
     def _code(self, error: BaseException) -> str | None:

@@ -274,6 +274,7 @@ class RedisCommitStore(BaseStore):
         after = clip_after(after)
         start = "-" if after < 0 else f"({_padded(after)}"
         answer = self._on(series, _SCAN, start, check_limit(limit), int(newest_first))
+        # The index is a key of its own, so an evicted hash of records leaves it behind.
         if None in answer:  # the index names them still: their key was evicted or deleted
             raise CommitStoreRegressedError(
                 "the commit store lost records of decisions: stop writing, see "
@@ -323,6 +324,8 @@ class RedisCommitStore(BaseStore):
             raise self._retired(series) from None
 
     def _run(self, script: str, keys: list[str], *arguments: bytes | str | int) -> Any:  # noqa: ANN401
+        # Asked once per handle: it takes several requests. A setting that is changed later shows as a
+        # commit store that forgot.
         self._refuse_forgetful()
         with self._translated():
             return self._scripts[script](keys=keys, args=arguments)

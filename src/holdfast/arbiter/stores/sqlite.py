@@ -136,16 +136,21 @@ class SqliteCommitStore(BaseStore):
             UnsafeStoreError: the filesystem cannot carry a write-ahead log.
             UnavailableError: the disk failed to make it durable.
         """
+        # Most set-ups find everything there, and then need no lock and no right to write.
         with contextlib.suppress(NotFoundError):
             return self.identity()
         with self._translated(), _locked_folder(self.path.parent, self._busy_timeout) as folder:
             connection = self._connect(create=True)
             try:
+                # SQLite answers with the mode that it has, not with an error, where shared memory
+                # does not work.
                 (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
                 if mode != "wal":
                     raise UnsafeStoreError(
                         "SQLite cannot use a write-ahead log there; use a local disk", mode=mode
                     )
+                # Before the identity is written: who reads an identity may pin a table to this
+                # file, and the file must survive a power cut from then on.
                 self._sync_name(folder, connection)
                 with _transaction(connection):
                     for statement in _SCHEMA:
@@ -197,6 +202,8 @@ class SqliteCommitStore(BaseStore):
         """
         values = {**_values(key), "value": check_value(value)}
         with self._use() as connection:
+            # One statement looks at the boundary and inserts. SQLite has one writer at a time, so
+            # nobody collects in between.
             if connection.execute(_INSERT, values).rowcount == 1:
                 return None
             existing, upto, retired = connection.execute(_LOOK, _values(key)).fetchone()
@@ -255,6 +262,8 @@ class SqliteCommitStore(BaseStore):
             return 0
         with self._use() as connection, _transaction(connection):
             self._refuse_retired(connection, series)
+            # The boundary and the deletion are one transaction: a record that is gone below a
+            # boundary that was not raised could be decided again.
             connection.execute(_RAISE, values)
             return connection.execute(_REMOVE, values).rowcount
 
@@ -298,6 +307,8 @@ class SqliteCommitStore(BaseStore):
         connection.file = file
         # The file may have been replaced by another store's while we opened it, or before.
         query = "SELECT value FROM holdfast_meta WHERE name = 'identity'"
+        # A connection is bound to the file that it opened, not to the name. After the name was
+        # given to another file it would go on deciding in one that nobody else can see.
         known = self._identity
         if known is not None and connection.execute(query).fetchone() != (known,):
             connection.close()
@@ -333,6 +344,7 @@ class SqliteCommitStore(BaseStore):
         connection.shared = self.path.with_name(f"{self.path.name}-shm")
         connection.longest = self._busy_timeout
         connection.frozen = frozen
+        # With NORMAL, which SQLite recommends for WAL, a power cut can take back acknowledged commits.
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA fullfsync=ON")  # macOS: else fsync leaves it in the drive
         return connection
@@ -488,6 +500,8 @@ def _locked_folder(folder: Path, longest: timedelta) -> Iterator[int]:
     except OSError as exc:
         raise InvalidInputError("the commit store's file is not in a folder") from exc
     try:
+        # An flock on the folder, not on the file: closing any descriptor of a file drops all POSIX
+        # locks that this process has on it, SQLite's among them.
         _lock(descriptor, folder, longest)
         yield descriptor
     finally:
@@ -530,6 +544,8 @@ def _lock(descriptor: int, folder: Path, longest: timedelta) -> None:
 @contextlib.contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """Run the block in one write transaction; after an error the pool drops the connection."""
+    # Takes the write lock at the start. A transaction that begins with a read and then writes can
+    # fail halfway with "busy", and waiting does not help it.
     connection.execute("BEGIN IMMEDIATE")
     yield
     connection.execute("COMMIT")
