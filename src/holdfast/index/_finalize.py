@@ -100,6 +100,7 @@ class Finalizer:
             CorruptError: a record cannot be read.
             CommitUnknownError: whether the plan is frozen could not be learnt; repeat.
         """
+        # The plan first: once it is frozen, tasks and build record may have been swept.
         plan = self.frozen(build_id)
         if plan is not None:
             return plan
@@ -126,13 +127,17 @@ class Finalizer:
         """
         body = self._files.read(marker_name(plan.build_id))
         if body is None:
+            # No marker, so nobody has shown that the copies are whole: all are made again.
             self._copy(plan, self._copies(plan))
             self._verify(plan)
+            # The marker last, after every part was seen at its final name: readers take an index
+            # with a marker for whole.
             body = self._mark(plan)
         else:
             self._check_marker(plan, body)
             self._copy(plan, self._differing(plan))
             self._verify(plan)
+        # Also after our own decision: another body may have won it.
         self._check_marker(plan, body)
         parts = [
             (part_file(number, file.file), file.size)
@@ -146,6 +151,8 @@ class Finalizer:
         manifests = [self._manifest(record, task) for task in range(len(record.tasks))]
         plan = make_plan(record, manifests, self._files.core.ids.token())
         name = plan_name(build_id)
+        # A task that is built again later may bring other parts. Deciding the plan fixes which ones
+        # count, so that two finalizers copy the same bytes to the same names.
         decision = self._files.core.arbiter.decide(name, encode_index_record(plan), plan.token)
         return plan if isinstance(decision, Won) else decode_plan(decision.body)
 
@@ -196,6 +203,7 @@ class Finalizer:
                 copy.target, "copy", lambda: self._files.core.store.copy(copy.source, copy.target)
             )
         except NotFoundError:
+            # Swept by a finalizer that was faster; `_verify` tells whether the target is whole.
             return
 
     def _verify(self, plan: Plan) -> None:

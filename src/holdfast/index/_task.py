@@ -94,6 +94,7 @@ def run_task(files: BuildFiles, builder: Builder, build_id: str, task: int) -> T
 
 def _attempt(files: BuildFiles, builder: Builder, record: BuildRecord, task: int) -> TaskDone:
     attempt = index_id(files.core.ids.token())
+    # Before anything is staged: a killed attempt leaves no folder without a note.
     _declare(files, record.build_id, task, attempt)
     try:
         manifest = _build(files, builder, record, task, attempt)
@@ -112,6 +113,7 @@ def _build(
     begun = files.core.clock.elapsed()
     built = builder.build(record, record.tasks[task], attempt)
     parts = tuple(_summed(files, part) for part in built.parts)
+    # Before the manifest is decided: Lance does not fsync what it writes.
     files.make_durable(part.path(file) for part in parts for file in part.files)
     return TaskManifest(
         token=files.core.ids.token(),

@@ -118,6 +118,7 @@ class MemTable:
         """
         if size is None:
             size = sum(int(batch.nbytes) for batch in batches)
+        # Outside the lock: it may copy.
         kept = _own(batches, size)
         rows = sum(int(batch.num_rows) for batch in kept)
         with self._lock:
@@ -130,6 +131,8 @@ class MemTable:
             self.last_position = position
             self._positions.append(position)
             self._ends.append(self.row_count)
+            # Many small batches cost less to index together, so they wait until there are enough
+            # or somebody reads.
             if index and self._waiting_rows > self._deferred_rows:
                 self._catch_up()
 
@@ -148,6 +151,8 @@ class MemTable:
         with self._lock:
             self._catch_up()
             batches = [part.batch for part in self._rows]
+            # A copy: later puts of the same keys clear marks in place, and this view must not
+            # change.
             newest = self._newest[: self._indexed()].copy()
         return MemTableSnapshot(pa.Table.from_batches(batches, self.schema), newest)
 
@@ -227,6 +232,7 @@ class MemTable:
         if self._codes.exact:
             self._newest[replaced] = False
         elif len(replaced):  # equal codes may be of different keys
+            # Codes of anything but one whole number are hashes, so the keys themselves are compared.
             self._newest[new.first : new.end] = False
             self._newest[new.first + newest_per_key(columns).to_numpy()] = True
         for which, numbers in hits(self._index, new.codes):

@@ -87,6 +87,8 @@ def _newest_numbers(levels: Sequence[Numbers]) -> tuple[list[Mask], KeySet]:
     high = max(int(one.max()) for one in filled)
     places = high - low + 1
     count = sum(len(one) for one in filled)
+    # Keys that a sequence made lie close together: a table that is indexed by them needs neither
+    # hashing nor sorting.
     if places <= min(max(count * _DENSE, _SMALL_TABLE), _LARGEST_TABLE):
         return _newest_dense(levels, low, places)
     return _newest_sorted(levels)
@@ -121,6 +123,7 @@ def _newest_others(levels: Sequence[pa.Array]) -> tuple[list[Mask], KeySet]:
     joined = pa.chunked_array(levels[::-1]).combine_chunks()
     sizes = [len(one) for one in levels[::-1]]
     if not joined.null_count and any(fits(joined.type) for fits in _TEXTS):
+        # Two keys with one hash: Arrow's dictionary is slower, and always right.
         with contextlib.suppress(ValueError):
             hashed = HashedKeys(joined)
             return _split(hashed.last, sizes)[::-1], _Bytes(hashed)
@@ -187,6 +190,7 @@ class _IntegerSet(_Masking):
         column = columns[0]
         if not column.null_count:
             return self._holds(_numbers(column))
+        # A null is no key: 0 stands in for it and is masked out again.
         held = self._holds(_numbers(pc.fill_null(column, 0)))
         valid: Mask = column.is_valid().to_numpy(zero_copy_only=False)
         return held & valid

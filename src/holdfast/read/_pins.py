@@ -64,10 +64,13 @@ def take_pinned(store: ObjectStore, token: str, take: Callable[[], Snapshot]) ->
     """
     path = snapshot_pin_path(token)
     try:
+        # An empty pin first, which keeps everything: between taking the snapshot and naming its
+        # files a vacuum could delete some of them.
         store.put(path, encode_snapshot(None))
         snapshot = take()
         store.put(path, encode_snapshot(snapshot.record))
     except Exception:
+        # Not for a process that is killed or interrupted: such a pin ages away after a day.
         release(store, token)
         raise
     return snapshot

@@ -180,6 +180,8 @@ def with_snapshot(take: Callable[[], Snapshot], act: Callable[[Snapshot], T]) ->
     before: SnapshotRecord | None = None
     for _ in range(TRIES):
         snapshot = take()
+        # The same files are gone that were gone the last time: nobody collected them behind our
+        # back.
         if before is not None and snapshot.record == before:
             raise CorruptError(
                 "a file that the table names is gone: see `holdfast doctor`",
@@ -201,15 +203,21 @@ def _take(source: SnapshotSource, freshness: Freshness) -> Snapshot | None:
         for shard_id in source.shard_ids()
         if (manifest := source.manifest(shard_id)) is not None
     ]
+    # Manifests before logs, and manifests again below: entries that are flushed and collected in
+    # between would be in neither.
     tails = [source.tail(one) if freshness == "latest" else LogTail() for one in manifests]
     pairs = list(zip(manifests, tails, strict=True))
     if freshness == "latest" and any(
         _cut_off(one, tail, source.manifest(one.shard_id)) for one, tail in pairs
     ):
         return None
+    # The base last. A merge that lands in between is in it, and its generations are left out of the
+    # levels above; a base that is older than the manifests would lack what they have drained.
     base = source.base()
     if not base.has_log:
         return _without_log(base, pairs)
+    # The base has merged a generation that this manifest does not know of yet: rows of its log are
+    # in the base by now, and would come twice.
     if any(base.compacted.get(one.shard_id, 0) >= one.current_generation for one in manifests):
         return None
     return Snapshot(base=base, shards=tuple(_shard(*pair, base) for pair in pairs))
@@ -226,6 +234,8 @@ def _without_log(base: BaseVersion, pairs: Sequence[tuple[ShardManifest, LogTail
 def _cut_off(before: ShardManifest, tail: LogTail, after: ShardManifest | None) -> bool:
     """Tell whether entries may have been flushed and collected before they were read."""
     end = tail.entries[-1].position if tail.entries else before.replay_after
+    # A cursor beyond the last entry we read covers entries that we did not: they may have been
+    # collected before we came to them.
     return after is None or after.replay_after > end
 
 

@@ -145,6 +145,7 @@ class View:
                 )
             if overlay.keys is None or not len(overlay.keys):
                 return above + int(self.base.count_rows(filter=filter))
+            # Lance's own count knows nothing of rows whose key is newer above: keys are compared.
             below = self._base_rows(list(self.columns.keys), filter, None)
             return above + sum(int(batch.num_rows) for batch in below)
 
@@ -177,6 +178,7 @@ class View:
         """Yield base rows whose key is nowhere above."""
         above = self.overlay.keys
         keys = self.columns.keys if above is not None and len(above) else ()
+        # Keys come along even if nobody asked for them: rows are compared by them.
         columns = [*names, *(key for key in keys if key not in names)]
         size = size or batch_rows(pa.schema([self.columns.schema.field(c) for c in columns]))
         scanner = self.base.scanner(

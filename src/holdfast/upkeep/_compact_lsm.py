@@ -189,6 +189,8 @@ def _waiting(
         current = manifests.latest()
         if current is None:
             return 0, []
+        # After the manifest: draining follows merging, so what the manifest lacks is in this
+        # version.
         merged = table.merged(shard_id)
         tables = {one.generation: one for one in current.sstables if one.generation > merged}
         expected = list(range(merged + 1, current.current_generation))
@@ -210,6 +212,8 @@ def together(waiting: Sequence[SsTable], rows: int) -> list[SsTable]:
     room = rows
     for one in waiting:
         size = rows if one.physical_rows is None else one.physical_rows
+        # At least one, however large: a generation cannot be divided, since the marker counts whole
+        # ones.
         if part and size > room:
             break
         part.append(one)
@@ -225,6 +229,8 @@ def only_after(version: int, shard_id: str, sstables: Sequence[SsTable]) -> Edit
     def edit(manifest: bytes) -> bytes:
         now = Head(manifest).version
         if now != version + 1:
+            # The rows to replace were looked for in one version; in a later one they may lie
+            # elsewhere, so the changes are computed anew.
             raise OvertakenError("the table has changed since", read=version, now=now - 1)
         return mark_merged(manifest, marked, after=before)
 
@@ -269,6 +275,7 @@ class LanceBase:
             new = [part for number in numbers for part in work.changes.write(number)]
             return self.ready(work, new, work.changes.mark())
         except HoldfastError as error:
+            # Another merger finished, and a collection took the files from under our hands.
             if self.is_merged(shard_id, sstables):
                 return None
             if isinstance(error, UnavailableError | PermissionDeniedError):

@@ -143,8 +143,12 @@ def flush_parts(
             for part in _parts(tailer, current, rows):
                 if not may_flush(part):
                     return
+                # Written first, decided afterwards. A flush that loses leaves an SSTable that
+                # nobody names, and vacuum takes it.
                 written = write(current.current_generation, part)
                 decided = publish_part(manifests, current, written, part.position, owner=owner)
+                # Somebody else moved the cursor. Their generation holds these rows; ours must not
+                # be published under a second number.
                 if decided is None:
                     break  # somebody else flushed: what is behind their cursor?
                 yield written, decided
@@ -162,6 +166,7 @@ def _parts(tailer: WalTailer, current: ShardManifest, rows: int) -> Iterator[Flu
     waiting: list[Entry] = []
     count = size = 0
     for entry in tailer.entries(after=current.replay_after, fences=True):
+        # Damage is noticed here and not after the entries are gone: what is flushed is collected.
         chain.check(entry)
         if entry.fence:
             continue
@@ -207,6 +212,8 @@ def publish_part(
             seen.replay_after,
             seen.current_generation,
         )
+        # Returning what is there writes nothing; whether it was ours is asked by the SSTable's
+        # path.
         if moved:  # perhaps it was us, unanswered
             return now
         return replace(
@@ -217,6 +224,8 @@ def publish_part(
             current_generation=written.generation + 1,
         )
 
+    # Under the epoch of whoever owns the shard: a flush from outside takes no ownership, so a
+    # writer at work goes on undisturbed.
     epoch = seen.writer_epoch if owner is None else owner
     for _ in range(_TRIES):
         try:
@@ -394,5 +403,6 @@ def _silent(versions: Versions, shard_id: str) -> timedelta:
     """Return for how long nobody has written to the log, by the store's own stamps."""
     listed = Log(versions.core, shard_id).listed()
     now = store_time(versions.core.store, shard_id, versions.core.ids)
+    # By the store's stamps on both sides: clocks of writers and of this machine do not matter.
     newest = max((info.modified for info in listed.values()), default=0.0)
     return timedelta(seconds=max(0.0, now - newest))

@@ -152,8 +152,11 @@ class Contents:
 
     def _list(self) -> tuple[Mapping[int, ObjectInfo], set[int]]:
         """Return the versions that are listed, and the numbers of all that stay."""
+        # Records before the listing: a decided version may have no object yet, and its files are
+        # needed.
         self.records = records_of(self.core.arbiter)
         decided = {} if self.records is None else self.records.by_version
+        # Deletion trusts no single listing: versions are read again before anything goes.
         listed = list_versions(self.core.store)
         # What was not going when the plan was made, does not go now: its files were kept.
         self.going = self.choose(self, listed) - self.versions
@@ -173,6 +176,7 @@ class Contents:
             self._note_needed(manifest.body)
             marks.append(read_mark(read_config(manifest.body)))
             self.versions.add(manifest.version)
+        # From the oldest on, so the newest of the highest number stays.
         for mark in reversed(marks):
             if mark.number >= self.mark.number:  # a stock restore may have taken it back
                 self.mark = mark
@@ -240,6 +244,7 @@ def read_contents(
         NotFoundError: the table has no version.
         CorruptError: a version cannot be read, so nobody knows which files it shows.
     """
+    # Before the listing, so that ages come out too small rather than too large.
     now = _time_of(core.store, core.ids)
     objects = {info.path: info for info in core.store.list() if is_path(info.path)}
     contents = Contents(
@@ -256,6 +261,7 @@ def read_contents(
         contents.progress = progress
     if choose is not None:
         contents.keep_versions_for, contents.choose = keep_versions_for, choose
+    # Transactions first, versions afterwards: a commit that lands in between is in one of the two.
     contents.note_commits_under_way()
     contents.note_branches()
     contents.look_again()

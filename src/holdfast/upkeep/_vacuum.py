@@ -317,8 +317,11 @@ def take_leftovers(
     is read from the newest version, and after it the versions are read once more: each one
     below is seen then, also where a listing is no snapshot.
     """
+    # What a later version shows may be on the plan: a rescue can bring an old data file back.
     contents.look_again()  # the plan took a while: what landed since is needed
     versions = [one for one in leftovers if one.kind is LeftoverKind.VERSIONS]
+    # Versions before their files: a crash in between leaves files that nobody needs, the other
+    # order would leave versions that cannot be read.
     gone = _take(contents, versions)
     contents.keep_the_rest()
     raising = _is_worth_raising(contents, leftovers)
@@ -327,11 +330,16 @@ def take_leftovers(
         raise_number(contents, touch)
         contents.look_again()
     mark = contents.mark
+    # By the mark that a version carries, not by a clock of ours: a commit that was begun before the
+    # list was made is refused by that number, so nothing on it can be needed later.
     due = read_due(contents, mark)
     contents.look_again()
     others = [one for one in leftovers if one.kind is not LeftoverKind.VERSIONS]
     if any(one.path in due for one in others):
+        # The memory is a file on this machine: a wrong one may make a plan wrong, never a deletion.
         contents.read_all_again()  # what was remembered is for plans
+        # A stock restore went back behind the mark: commits that it would have refused may pass
+        # now.
         if contents.mark.number < mark.number:
             due = frozenset()
     gone += _take(contents, [p for p in others if p.path in due or not is_numbered(p.path)])

@@ -324,8 +324,8 @@ class RedisCommitStore(BaseStore):
             raise self._retired(series) from None
 
     def _run(self, script: str, keys: list[str], *arguments: bytes | str | int) -> Any:  # noqa: ANN401
-        # Asked once per handle: it takes several requests. A setting that is changed later shows as a
-        # commit store that forgot.
+        # Asked once per handle: it takes several requests. A setting that is changed later shows as
+        # a commit store that forgot.
         self._refuse_forgetful()
         with self._translated():
             return self._scripts[script](keys=keys, args=arguments)

@@ -344,7 +344,8 @@ class SqliteCommitStore(BaseStore):
         connection.shared = self.path.with_name(f"{self.path.name}-shm")
         connection.longest = self._busy_timeout
         connection.frozen = frozen
-        # With NORMAL, which SQLite recommends for WAL, a power cut can take back acknowledged commits.
+        # With NORMAL, which SQLite recommends for WAL, a power cut can take back commits that were
+        # acknowledged.
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA fullfsync=ON")  # macOS: else fsync leaves it in the drive
         return connection
