@@ -232,7 +232,7 @@ class MemTable:
         if self._codes.exact:
             self._newest[replaced] = False
         elif len(replaced):  # equal codes may be of different keys
-            # Codes of anything but one whole number are hashes, so the keys themselves are compared.
+            # Codes of anything but one whole number are hashes: keys themselves are compared.
             self._newest[new.first : new.end] = False
             self._newest[new.first + newest_per_key(columns).to_numpy()] = True
         for which, numbers in hits(self._index, new.codes):
