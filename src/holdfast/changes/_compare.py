@@ -66,6 +66,8 @@ def compare(before: pa.Table, after: pa.Table, keys: Sequence[str]) -> tuple[pa.
 def _left(mine: Codes, theirs: Codes) -> Mask:
     """Tell of each of my rows whether the other side has none left that is equal."""
     size = int(max(mine.max(initial=-1), theirs.max(initial=-1))) + 1
+    # Codes of many columns are sparse: counting by them would need a table of all that are
+    # possible.
     if size > 4 * (len(mine) + len(theirs)) + 1024:
         distinct, packed = np.unique(np.concatenate([mine, theirs]), return_inverse=True)
         mine, theirs, size = packed[: len(mine)], packed[len(mine) :], len(distinct)
@@ -97,6 +99,7 @@ def _paired(old: Codes, new: Codes) -> tuple[Codes, Codes]:
 
 def _joined(first: Codes, second: Codes) -> Codes:
     width = int(second.max(initial=0)) + 1
+    # The product of two codes must stay in 64 bits: packed anew they are below the number of rows.
     if (int(first.max(initial=0)) + 1) * width >= _WIDEST:
         first, second = _packed(first), _packed(second)
         width = int(second.max(initial=0)) + 1

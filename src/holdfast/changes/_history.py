@@ -91,6 +91,8 @@ class History:
             InvalidInputError: it is one.
         """
         table = self.table_id()
+        # Version numbers of a table that was made anew begin at 1 again: the cursor would point at
+        # rows that have nothing to do with it.
         if cursor.table != table:
             raise InvalidInputError(
                 "the cursor is of another table: this one was made anew or copied since. Begin "
@@ -200,6 +202,8 @@ class History:
         """
         log, manifest = self._log(shard_id), self._of(shard_id).latest()
         flushed = -1 if manifest is None else manifest.replay_after
+        # Collection removes flushed entries only. One that is missing behind the cursor is not
+        # written yet.
         if after < flushed and log.read(after + 1) is None:
             raise collected("a log entry", shard_id=shard_id, position=after + 1)
         return _last_present(log, max(after, flushed))

@@ -125,6 +125,8 @@ class _Walk:
             )
         while self.cursor.version < target.version:
             following = self._history.look(self.cursor.version + 1)
+            # The log before the version that merged it: its entries tell each change in order, the
+            # version only what came of them.
             if not self._read_logs(self._needed(following)) or not self._version(following):
                 return
         if target.log is not None and not self._read_logs(target.log):
@@ -230,6 +232,8 @@ class _Walk:
             if not whole or until is not None:
                 return False
         elif steps is not None:
+            # A comparison is made whole or not at all: half of it could show an update without its
+            # other half.
             if self._is_full():
                 return False
             self._add(steps, files=_files_of(steps), rows=_rows_of(steps, look))
@@ -240,6 +244,8 @@ class _Walk:
         """Return what leads to the next version: rows that were added, a comparison, or nothing."""
         before = self._history.look(self.cursor.version)
         if self._fresh and before.version and dict(look.merged) != dict(before.merged):
+            # What was merged was told by the log already. A restore or an overwrite moves the
+            # marker, too, and there the rows must be compared.
             return None if look.operation in _MERGES else self._compare_all(before, look)
         if look.operation in _QUIET and before.version:
             return None

@@ -274,6 +274,8 @@ def _unmarked(schema: pa.Schema) -> pa.Schema:
 
 def _find_blank(encoded: pa.Buffer) -> int:
     view = memoryview(encoded)
+    # The entry is encoded before its position is known; the stamp is written over a blank of the
+    # same length, so nothing has to be encoded again after a lost race.
     blanks = [match.start() for match in _STAMP.finditer(view, 0, _schema_end(view))]
     if len(blanks) != 1:
         raise InvalidInputError("the columns' metadata or a tag looks like a log entry's stamp")
@@ -342,12 +344,14 @@ def _head(message: bytes) -> _Head:
 def _decode(body: bytes, shard_id: str, position: int, *, trusting: bool) -> Entry:
     end = _schema_end(body)
     stamp = _STAMP.search(body, 0, end)
+    # Stock's entries have no stamp, and no checksum either.
     if stamp is None:
         return _decode_stock(body, shard_id, position, trusting=trusting)
     _check_sum(body, stamp, shard_id, position)
     head = _head(b"".join((body[: stamp.start()], _BLANK, body[stamp.end() : end])))
     if head.version != _FORMAT:
         raise _corrupt("it has a newer format: upgrade Holdfast", shard_id, position)
+    # A file that was copied or renamed by hand is whole and still wrong.
     if head.shard_id != shard_id or int(stamp[2]) != position:
         raise _corrupt("it belongs elsewhere", shard_id, position)
     batches = _read_batches(body, end, head)
@@ -391,6 +395,8 @@ def _read_batches(body: bytes, start: int, head: _Head) -> tuple[pa.RecordBatch,
         if message.type != "record batch":
             return _read_stream(body, head)
         batches.append(aligned(ipc.read_record_batch(message, head.columns)))
+    # Arrow takes a stream that breaks off between two messages for a whole one: the end mark and
+    # the number of batches tell.
     return tuple(batches) if body[source.tell() :] == _END else None
 
 

@@ -59,6 +59,8 @@ class Record:
 
     def matches(self, body: bytes) -> bool:
         """Tell whether `body` is exactly what was decided."""
+        # Size and checksum, not the token: a foreign version carries our token in the config that
+        # Lance copies from version to version.
         return len(body) == self.size and digest(body) == self.sha256
 
     def finished(self) -> Record:
@@ -90,6 +92,7 @@ def pack_body(body: bytes) -> bytes | None:
 
 
 def _unpack_body(packed: bytes, size: int) -> bytes:
+    # Before anything is unpacked: a damaged size must not reserve gigabytes.
     if size > _MOST_PACKED_BYTES:
         raise CorruptError("a commit store record is larger than any that is made", size=size)
     codec = _codec(None)

@@ -82,6 +82,8 @@ class Budget:
     def _wait(self, charge: Charge, timeout: float | None) -> None:
         end = None if timeout is None else _CLOCK.elapsed() + timeout
         while True:
+            # Before the try: room that is made between the two rings a bell that is listened to
+            # already.
             room = self._room.listen()
             if self._try_take(charge):
                 return
@@ -100,6 +102,8 @@ class Budget:
             if self._stopped is not None:
                 raise self._stopped
             size = charge.size
+            # A single put that is larger than the whole buffer is let in when it is alone: refused,
+            # it could never be written at all.
             if self._used and self._used + size > self.limit:
                 return False
             # No call between: an interrupt comes before or after both.

@@ -115,6 +115,8 @@ class Flusher(Generic[T]):
             with self._lock:
                 self._error = error
                 if error is None:
+                    # Only after it is flushed: `drain` counts what is in the queue as not flushed
+                    # yet.
                     self._queue.popleft()
                     pause = FIRST_PAUSE
                 else:
@@ -122,6 +124,8 @@ class Flusher(Generic[T]):
                 self._ended = error is not None and self._final(error)
                 self._attempted.ring()
                 if error is not None and not self._ended:
+                    # The oldest stays in front: cursors move in order, so nothing behind it can be
+                    # flushed before.
                     self._change.wait_for(lambda: self._closing, pause)
                     pause = min(2 * pause, LONGEST_PAUSE)
             if error is not None and self._ended:

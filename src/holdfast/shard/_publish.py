@@ -58,10 +58,13 @@ def publish_oldest(
     """
     overtaken = False
     while True:
+        # Kept over repeats: a flush whose manifest was not decided has its SSTable already.
         if oldest.written is None:
             oldest.written = write(oldest.table)
         written, table = oldest.written, oldest.table
         manifest = publish(manifests, epoch, written, table.last_position, table.first_position)
+        # Rows leave memory only now, with a manifest that names them: a reader finds them in one of
+        # the two places at any moment, never in none.
         if not tables.drop_covered(oldest, manifest.replay_after):
             tables.flushed(oldest)
             overtaken |= tables.number(manifest.current_generation)
@@ -72,6 +75,8 @@ def publish_oldest(
                 overtaken=overtaken,
             )
         overtaken = True
+        # Somebody took the number. Generations are merged in their order, so what is left here gets
+        # later ones, and an SSTable that was written under the old number is written again.
         tables.number(manifest.current_generation)
         oldest.written = None
 
@@ -99,6 +104,7 @@ def publish(
     def change(current: ShardManifest) -> ShardManifest:
         if current.replay_after >= first:
             return current  # it was us, unanswered; or somebody flushed a part of it, or all
+        # The number is taken by a flush of others: renumber and write again.
         if current.current_generation > table.generation:
             return current
         if current.current_generation < table.generation:

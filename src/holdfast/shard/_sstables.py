@@ -79,6 +79,8 @@ class SstableWriter:
             UnavailableError, PermissionDeniedError: a store did not do its part; what is
                 there is garbage, and the next attempt has another folder.
         """
+        # A random name at each attempt: a flusher that was locked out and sleeps may still write,
+        # and must not touch the files of the one that counts.
         folder = sstable_folder(self._ids.token(), generation)
         path = sstable_path(shard_id, folder)
         address = f"{self._address}/{path}"
@@ -87,6 +89,7 @@ class SstableWriter:
             keys = other.submit(self._add_keys, path, address, [rows[name] for name in base.keys])
             self._write_data(path, address, base, rows)
             key_bytes = keys.result()
+        # Lance fsyncs nothing, and the log entries go once a manifest names this SSTable.
         self._sync(path)
         return SsTable(
             generation=generation,

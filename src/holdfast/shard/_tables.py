@@ -106,6 +106,8 @@ class Tables:
             frozen = self._active
             if not frozen.table.row_count:
                 return None
+            # Both under one lock: a reader that lists the tables sees the rows once, in the frozen
+            # one or in the active one.
             self._frozen.append(frozen)
             self._active = self._new(frozen.table.generation + 1)
         return frozen
@@ -127,6 +129,7 @@ class Tables:
             return True
         if position >= table.last_position:
             return False
+        # Outside the lock: it copies rows. Nobody adds to a frozen table.
         rest = table.beyond(position)
         with self._lock:
             generation.table, generation.written = rest, None

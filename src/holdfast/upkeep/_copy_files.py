@@ -99,8 +99,11 @@ def copy_files(source: ObjectStore, target: ObjectStore, plan: CopyPlan) -> None
     small = [info for info in plan.files if info.size < _LARGE_BYTES and not _order(info)[0]]
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="holdfast-copy") as threads:
         list(threads.map(lambda info: _copy(source, target, info), small))
+    # Versions last and in order: whoever opens the target half way finds no table, or a version
+    # whose files are all there.
     for info in sorted(set(plan.files) - set(small), key=_order):
         _copy(source, target, info)
+    # By listing both again: a writer that went on while we copied shows here.
     _compare(source, target)
 
 
@@ -134,6 +137,7 @@ def _files(store: ObjectStore) -> list[ObjectInfo]:
 
 def _is_there(info: ObjectInfo, there: ObjectInfo | None) -> bool:
     """Tell whether a file need not be copied: it never changes, and its size is right."""
+    # Only large files are never written twice under one name; hints, tags and manifests may be.
     return there is not None and there.size == info.size and info.size >= _SMALL_BYTES
 
 

@@ -105,10 +105,13 @@ def raise_number(contents: Contents, touch: Touch) -> None:
     }
     kept = rescuable(contents, unshown.values())  # they stay, so they may be committed any time
     path, body = encode_list(mark.number + 1, unshown.keys() - kept)
+    # The list before the version that names it: a crash leaves a list that nobody follows.
     contents.core.store.put(path, body)
 
     def edit(manifest: bytes) -> bytes:
         head = Head(manifest)
+        # Compared inside the version that is being decided: of two vacuums at the same time one
+        # raises it.
         if read_mark(head.config) != mark:
             raise _OvertakenError("another vacuum raised the number meanwhile")
         return head.with_config(mark.next(head.version, path).entry)

@@ -125,6 +125,8 @@ def _settle(versions: Versions, shard_id: str, waiting: Waiting) -> int:
     try:
         appender = WalAppender.claim(versions.core, shard_id)
         appender.close()
+        # Fenced before it is decided what becomes of the rows: one that is put in between would be
+        # counted by nobody.
         fence = appender.fence_position
     except SealedError:
         fence = max(
@@ -146,6 +148,7 @@ def _settle(versions: Versions, shard_id: str, waiting: Waiting) -> int:
             sstables=(),
             replay_after=cursor,
             last_seen=max(now.last_seen, cursor),
+            # Rows of the log would have had this number: the marker must cover them as well.
             current_generation=now.current_generation + 1,
         )
 

@@ -47,7 +47,10 @@ def take_versions(contents: Contents, paths: Collection[str]) -> set[str]:
     if not going:
         return set()
     through = going[-1]
+    # Below the boundary the objects count, so a decided version without its object would be gone.
     _finish(contents, through)
+    # Before anything is deleted: a writer that slept for days could otherwise create the free name
+    # again, far below the newest version, and take that for a commit.
     VersionsBoundary(contents.core.store).raise_to(through)
     if isinstance(contents.core.arbiter, SupportsSeries):
         contents.core.arbiter.accept(VERSIONS_SERIES, through)
@@ -73,6 +76,8 @@ def versions_that_go(contents: Contents, listed: Mapping[int, ObjectInfo]) -> se
     if contents.keep_versions_for is None:
         return set()
     old: list[int] = []
+    # By the age of the version after it: an old version that was the newest until yesterday has
+    # been read until yesterday.
     for version, newer in pairwise(sorted(listed)):
         if contents.age(listed[newer]) <= contents.keep_versions_for:
             break
