@@ -588,9 +588,9 @@ class RecordedDecisions(Handle):
             if looked == "not yet":
                 self._refuse_replaced(name)
             body = self._copy_to_name(name, record, ours)
-        # Foreign bytes at a decided name stay untouched unless an earlier table's record proves
-        # that a stale handle put them there. Anything else is for an operator.
         if not record.matches(body):
+            # Foreign bytes at a decided name stay untouched unless an earlier table's record proves
+            # that a stale handle put them there. Anything else is for an operator.
             body = self._replace_stale(name, record, body, ours)
         self._note_finished(name.series, _Finished(name.number, record.token))
         return body
@@ -743,8 +743,8 @@ class RecordedDecisions(Handle):
         # written below us, and what we acknowledge would not be part of it.
         if before is not None and record.after:
             self._check_lineage(name, record, before.token)
-        # Left in place unless the mark is seen: whoever meets a STAGED record copies from there.
         if there.state is RecordState.FINAL:
+            # Left in place unless the mark is seen: whoever meets a STAGED record copies from it.
             self._remove_staged(record)
         return behind
 

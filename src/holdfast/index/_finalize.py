@@ -125,13 +125,13 @@ class Finalizer:
             CorruptError: a part is gone for good, or the marker is no such file.
             CommitUnknownError: whether it is complete could not be learnt; repeat.
         """
+        # The marker comes last, after every part was seen at its final name: readers take an index
+        # with a marker for whole.
         body = self._files.read(marker_name(plan.build_id))
         if body is None:
             # No marker, so nobody has shown that the copies are whole: all are made again.
             self._copy(plan, self._copies(plan))
             self._verify(plan)
-            # The marker last, after every part was seen at its final name: readers take an index
-            # with a marker for whole.
             body = self._mark(plan)
         else:
             self._check_marker(plan, body)

@@ -361,8 +361,6 @@ class WalAppender(Handle):
                 # Only a commit store tells; with put-if-absent a free place is a free place, which
                 # is why the cursor is compared again afterwards.
                 return None
-            # Only a decision that was won ends the loop: after a late fence the same rows go one
-            # further.
             if entry is None:
                 return place
             if entry.epoch > self.epoch:
@@ -427,6 +425,8 @@ class WalAppender(Handle):
                 # sequence number.
                 self._stopped = self._unknown(position)
                 raise
+            # Only a decision that was won ends the loop: after a late fence the same rows go one
+            # further.
             if entry is None:
                 break
             self._step_over(entry, draft)
