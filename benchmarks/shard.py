@@ -372,7 +372,7 @@ def bench_reads(place: Place, seconds: float, results: Results) -> None:
             ),
             "filtered scan": (
                 lambda: theirs.lsm_scanner().filter("score > 40000 and text like '%7%'").to_table(),
-                lambda: mine.scan(filter="score > 40000 and text like '%7%'"),
+                lambda: mine.to_table(filter="score > 40000 and text like '%7%'"),
             ),
         }
         for name, (stocks, own) in cases.items():

@@ -75,6 +75,19 @@ def test_a_read_has_the_parameters_of_the_table_s(name: str, verb: str) -> None:
     assert differences(kept, shape_of(getattr(READERS[name], verb))) == []
 
 
+@pytest.mark.parametrize(("verb", "result"), [("scan", "RecordBatchReader"), ("to_table", "Table")])
+@pytest.mark.parametrize("kind", [holdfast.Table, holdfast.TableSnapshot, holdfast.ShardWriter])
+def test_a_read_returns_arrow_of_one_kind(kind: type, verb: str, result: str) -> None:
+    assert inspect.signature(getattr(kind, verb)).return_annotation == f"pa.{result}"
+
+
+@pytest.mark.parametrize("name", ["TableSnapshot", "ShardWriter"])
+def test_rows_in_memory_are_asked_for_with_the_table_s_words(name: str) -> None:
+    wanted = shape_of(holdfast.Table.to_table)
+    kept = {key: one for key, one in wanted.items() if key not in LEFT_OUT[name]}
+    assert differences(kept, shape_of(READERS[name].to_table)) == []
+
+
 @pytest.mark.parametrize("verb", ["delete", "update", "restore"])
 def test_spark_changes_rows_with_the_table_s_words(verb: str) -> None:
     given, wanted = getattr(SparkTable, verb), getattr(holdfast.Table, verb)

@@ -173,7 +173,7 @@ def test_wide_types_at_every_number_of_rows(
 
     check()
     with table.claim_writer("unsharded") as again:
-        assert again.scan().sort_by("k").to_pylist() == wanted
+        assert again.to_table().sort_by("k").to_pylist() == wanted
     check()
     table.compact_lsm()
     check()
@@ -206,7 +206,7 @@ def test_data_may_lie_anywhere_in_memory(tmp_path: Path, kind: pa.DataType, by: 
     assert table.to_table().to_pylist() == data.to_pylist()
     with table.claim_writer("unsharded") as writer:
         writer.put(data)
-        assert writer.scan(filter="k > 1").num_rows == 2
+        assert writer.to_table(filter="k > 1").num_rows == 2
     table.compact_lsm()
     assert table.to_table().to_pylist() == data.to_pylist()
 
@@ -346,7 +346,7 @@ def test_slices_are_what_they_show(tmp_path: Path, kind: str) -> None:
     with table.claim_writer("unsharded") as writer:
         writer.put(data)
         writer.put(wanted[1::3])  # replaces rows: a flush filters the ones before
-        assert writer.scan().sort_by("k").to_pylist() == wanted
+        assert writer.to_table().sort_by("k").to_pylist() == wanted
     assert table.to_table().sort_by("k").to_pylist() == wanted
     table.compact_lsm()
     assert table.to_table().sort_by("k").to_pylist() == wanted
@@ -369,7 +369,7 @@ def test_a_lookup_knows_extension_types_and_nested_fields_without_nulls(tmp_path
     data = pa.Table.from_arrays([pa.array([1, 2]), ids, structs], schema=schema)
     with table.claim_writer("unsharded") as writer:
         assert writer.lookup([1]).num_rows == 0
-        assert writer.scan().num_rows == 0
+        assert writer.to_table().num_rows == 0
         writer.put(data)
         assert table.lookup([2, 1]).to_pylist() == data.to_pylist()[::-1]
     table.compact_lsm()

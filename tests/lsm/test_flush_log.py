@@ -158,7 +158,7 @@ def test_a_live_writer_whose_rows_are_covered_in_part_goes_on(table: Any) -> Non
     writer.flush()
     assert pending_of(table, shard) == [1, 2, 3]
     assert fresh(table) == expected
-    assert writer.scan().num_rows == 0
+    assert writer.to_table().num_rows == 0
     writer.put([{"k": 3, "v": "c"}])
     assert writer.lookup([3]).to_pylist() == [{"k": 3, "v": "c"}]
     assert writer.memtable_stats().generation == 4
@@ -203,14 +203,14 @@ def test_frozen_and_active_rows_of_a_live_writer_are_told_apart(table: Any) -> N
         for key in range(3, 13):
             writer.put([{"k": key, "v": "two"}])
         table.compact_lsm()
-        before = writer.scan(filter="k < 100").to_pylist()
+        before = writer.to_table(filter="k < 100").to_pylist()
         held.set()
         writer.flush()
         assert len(before) == 13
-        assert writer.scan(filter="k < 100").num_rows == 0
+        assert writer.to_table(filter="k < 100").num_rows == 0
         for key in range(12, 15):
             writer.put([{"k": key, "v": "three"}])
-        shown = {row["k"]: row["v"] for row in writer.scan(filter="k < 100").to_pylist()}
+        shown = {row["k"]: row["v"] for row in writer.to_table(filter="k < 100").to_pylist()}
         assert shown == dict.fromkeys(range(12, 15), "three")
     expected = {
         **dict.fromkeys(range(3), "one"),

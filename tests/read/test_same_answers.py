@@ -26,8 +26,8 @@ ROWS: list[dict[str, Any]] = [
 
 def asked(reader: Any) -> list[Any]:
     """Return the answers to one list of questions."""
-    scanned = reader.scan(["k"], "k > 0", limit=10)
-    rows = scanned if isinstance(scanned, pa.Table) else scanned.read_all()
+    rows = reader.scan(["k"], "k > 0", limit=10).read_all()
+    assert reader.to_table(["k"], "k > 0", limit=10).equals(rows)
     found = reader.search("text", "storm", 10, columns=["k"], filter="k < 2")
     near = reader.nearest("vec", [3.0, 0.0], 2, columns=["k"], filter="k < 3", metric="l2")
     return [
@@ -37,6 +37,17 @@ def asked(reader: Any) -> list[Any]:
         found["k"].to_pylist(),
         near["k"].to_pylist(),
     ]
+
+
+def test_a_writer_s_stream_is_of_the_moment_it_was_asked_for(tmp_path: Path) -> None:
+    table = holdfast.create_table(tmp_path / "t.lance", SCHEMA, primary_key=["k"])
+    with table.claim_writer("unsharded") as writer:
+        writer.put(ROWS)
+        stream = writer.scan(["k", "text"], "k < 2")
+        writer.put([{**ROWS[0], "text": "newer"}])
+        writer.delete_keys([1])
+        writer.flush()
+        assert sorted(stream.read_all()["text"].to_pylist()) == sorted(TEXTS[:2])
 
 
 def test_table_snapshot_and_writer_answer_alike(tmp_path: Path) -> None:

@@ -81,5 +81,5 @@ def stock_rows(table: holdfast.Table, shard_id: str) -> list[Row]:
 
 
 def held_rows(writer: ShardWriter) -> list[Row]:
-    found: list[Row] = writer.scan().to_pylist()
+    found: list[Row] = writer.to_table().to_pylist()
     return found

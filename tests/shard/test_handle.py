@@ -72,7 +72,7 @@ def test_aborting_fails_what_waits(table: holdfast.Table, monkeypatch: pytest.Mo
     assert first.result(60).rows == 1
     monkeypatch.undo()
     with table.claim_writer("unsharded") as again:
-        assert newest(again.scan().to_pylist()) == {1: "x"}
+        assert newest(again.to_table().to_pylist()) == {1: "x"}
 
 
 def test_an_error_in_the_block_is_not_hidden_by_closing(table: holdfast.Table) -> None:

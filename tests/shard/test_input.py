@@ -72,7 +72,7 @@ def test_keys_come_in_many_forms(table: holdfast.Table) -> None:
         writer.delete_keys(pa.table({"k": [3], "v": ["x"]}))
         writer.delete_keys(pa.record_batch({"k": [4]}))
         writer.delete_keys_nowait(np.array([5]).tolist()).result()
-        assert newest(writer.scan().to_pylist()) == {6: "x", 7: "x"}
+        assert newest(writer.to_table().to_pylist()) == {6: "x", 7: "x"}
 
 
 def test_a_table_without_a_key_keeps_every_row(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_table_without_a_key_keeps_every_row(tmp_path: Path) -> None:
     with table.claim_writer("unsharded") as writer:
         writer.put(rows(1, 1))
         writer.put(rows(1))
-        assert writer.scan(filter="k = 1").num_rows == 3
+        assert writer.to_table(filter="k = 1").num_rows == 3
         for call in (lambda: writer.delete_keys([1]), lambda: writer.lookup([1])):
             with pytest.raises(InvalidInputError, match="no primary key"):
                 call()
@@ -101,12 +101,12 @@ def test_columns_of_every_type_survive_log_memory_and_flush(tmp_path: Path) -> N
     futures = [writer.put_nowait(batch), writer.put_nowait(batch.slice(1))]
     assert [future.result().rows for future in futures] == [2, 1]
     writer.delete_keys([3])
-    assert writer.scan().sort_by("key").to_pylist() == expected
+    assert writer.to_table().sort_by("key").to_pylist() == expected
     assert writer.lookup([1]).to_pylist() == expected[:1]
     writer.abort()
     with table.claim_writer("unsharded") as again:
-        assert again.scan().sort_by("key").to_pylist() == expected
-        assert again.scan().schema.types == schema.types
+        assert again.to_table().sort_by("key").to_pylist() == expected
+        assert again.to_table().schema.types == schema.types
     found = sorted(stock_rows(table, writer.shard_id), key=lambda one: one["key"])
     assert found == expected
 
@@ -147,7 +147,7 @@ def test_every_type_of_key(tmp_path: Path, kind: pa.DataType, keys: list[Any]) -
         writer.put([{"k": key, "v": "1"} for key in keys])
         writer.put([{"k": keys[0], "v": "2"}])
         writer.delete_keys(keys[1:])
-        assert writer.scan().to_pylist() == [{"k": keys[0], "v": "2"}]
+        assert writer.to_table().to_pylist() == [{"k": keys[0], "v": "2"}]
         assert writer.lookup(keys).to_pylist() == [{"k": keys[0], "v": "2"}]
     assert stock_rows(table, writer.shard_id) == [{"k": keys[0], "v": "2"}]
 

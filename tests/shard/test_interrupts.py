@@ -179,6 +179,6 @@ def test_rows_are_readable_when_a_put_returns_that_is_not_durable(table: holdfas
         for key in range(20):
             assert writer.put(rows(key)).position is None
             assert writer.lookup([key]).num_rows == 1
-            assert writer.scan(filter=f"k = {key}").num_rows == 1
+            assert writer.to_table(filter=f"k = {key}").num_rows == 1
         writer.delete_keys([3])
         assert writer.lookup([3]).num_rows == 0

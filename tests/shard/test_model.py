@@ -174,7 +174,7 @@ class Writers(RuleBasedStateMachine):
         while True:  # a flush may take rows out of memory between the two
             frozen = self.writer.memtable_stats().frozen
             found = self.writer.lookup([key]).to_pylist()
-            scanned = self.writer.scan(filter=f"k = {key}").to_pylist()
+            scanned = self.writer.to_table(filter=f"k = {key}").to_pylist()
             if self.writer.memtable_stats().frozen == frozen:
                 break
         if found:

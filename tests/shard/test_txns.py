@@ -155,7 +155,7 @@ def test_a_delete_is_repeated_without_harm(table: holdfast.Table) -> None:
         assert writer.put_nowait(rows(2), txn=("app", 1)).result().applied is True
         assert writer.put_nowait(rows(2), txn=("app", 1)).result().applied is False
         assert writer.delete_keys_nowait([2], txn=("app", 1)).result().applied is False
-        assert writer.scan()["v"].to_pylist() == ["new", "x"]
+        assert writer.to_table()["v"].to_pylist() == ["new", "x"]
 
 
 def test_of_many_threads_with_one_id_one_applies_it(plain: holdfast.Table) -> None:

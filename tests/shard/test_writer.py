@@ -153,7 +153,7 @@ def test_what_stock_wrote_is_replayed_and_what_we_wrote_stock_replays(
     stock.delete(pa.table({"k": [1]}))
     del stock
     writer = table.claim_writer(shard)
-    assert newest(writer.scan().to_pylist()) == {2: "x"}
+    assert newest(writer.to_table().to_pylist()) == {2: "x"}
     writer.put(rows(3, v="y"))
     writer.delete_keys([2])
     writer.abort()
@@ -188,7 +188,7 @@ def test_a_fenced_writer_gives_its_rows_back_and_stops_for_reads_too(
     assert old.stats().puts == 1
     with pytest.raises(FencedError):
         old.close()
-    assert newest(new.scan().to_pylist()) == {1: "x"}
+    assert newest(new.to_table().to_pylist()) == {1: "x"}
     new.close()
 
 
@@ -225,7 +225,7 @@ def test_a_refused_log_write_is_repeated_in_order(
     positions = [future.result().position for future in futures]
     assert positions == sorted(positions, key=lambda p: p or 0)
     assert writer.wal_stats().retries == 2
-    assert newest(writer.scan().to_pylist()) == dict.fromkeys(range(5), "x")
+    assert newest(writer.to_table().to_pylist()) == dict.fromkeys(range(5), "x")
     writer.close()
     assert newest(stock_rows(table, writer.shard_id)) == dict.fromkeys(range(5), "x")
 
@@ -257,7 +257,7 @@ def test_a_log_that_stays_away_fails_every_waiter_with_its_rows(
             lost: Any = error.details["unacknowledged"]
             assert lost[0].column("k").to_pylist() == [key]
     with pytest.raises(UnavailableError):
-        writer.scan()
+        writer.to_table()
     with pytest.raises(UnavailableError):
         writer.close()
 
@@ -277,7 +277,7 @@ def test_an_interrupted_write_poisons(
     with pytest.raises(PoisonedError):
         writer.put(rows(2))
     with pytest.raises(PoisonedError):
-        writer.scan()
+        writer.to_table()
     writer.abort()
 
 
@@ -285,7 +285,7 @@ def readable(table: holdfast.Table, writer: ShardWriter) -> dict[int, Any]:
     """Return what SSTables and memory hold; read again when a flush moved rows meanwhile."""
     while True:
         before = tables_of(table, writer.shard_id)
-        found = [*flushed_rows(table, writer.shard_id), *writer.scan().to_pylist()]
+        found = [*flushed_rows(table, writer.shard_id), *writer.to_table().to_pylist()]
         if tables_of(table, writer.shard_id) == before:
             return newest(found)
 

@@ -129,11 +129,19 @@ def shard_writer(table: holdfast.Table, batch: pa.RecordBatch) -> list[int]:
             done: holdfast.PutResult = writer.put(rows)
             later = writer.put_nowait([{"id": 1}])
             writer.delete_keys([2])
-            found = writer.scan(["id"], "id > 1", limit=3)
+            found: pa.RecordBatchReader = writer.scan(["id"], "id > 1", limit=3)
+            held: pa.Table = writer.to_table(["id"], "id > 1", limit=3)
             writer.flush()
     with holdfast.ShardWriter.open(table, "bucket-1") as other:
         near = other.nearest("vec", [0.5, 1.5], k=2, metric="l2")
-    return [done.rows, later.result().rows, found.num_rows, near.num_rows, other.stats().puts]
+    return [
+        done.rows,
+        later.result().rows,
+        found.read_all().num_rows,
+        held.num_rows,
+        near.num_rows,
+        other.stats().puts,
+    ]
 
 
 def fresh_reads(table: holdfast.Table) -> list[int]:

@@ -244,17 +244,14 @@ class RecordedDecisions(Handle):
     ) -> Decision:
         check_token(body, token)
         begun = self._clock.elapsed()
-        # A chain saves the round trips of step 1: the record before was seen by this process, so
-        # its token is known, and step 5 finishes it before anything is put at our own name. Without
-        # that knowledge nothing may be built on it: it could be a forgotten or a foreign one.
+        # A chain saves the round trips of step 1: this process saw the record before, and step 5
+        # finishes it before anything is put at our own name.
         before = self._decided_before(name) if chains else None
         if before is None:
             after = self._finish_previous(name)
         else:
             self._keep_tail_short(name)
             after = before.token
-        # A body inside the record costs no request of its own, neither to stage nor to remove, and
-        # a helper has the bytes as soon as it has the record.
         packed = pack_body(body) if self._inline_bytes else None
         inline = len(body if packed is None else packed) <= self._inline_bytes
         record = make_record(name.path, body, token, after=after, inline=inline, packed=packed)
@@ -262,8 +259,6 @@ class RecordedDecisions(Handle):
         self._note_decided(name, winner)
         decision: Decision
         if winner.token == token:
-            # The line moves on here, before the copy is made: the next in it builds on the record
-            # that it reads from the commit store, not on the object.
             if decided is not None:
                 decided()
             # A repeat with the same token may bring other bytes, rebuilt on another version. The

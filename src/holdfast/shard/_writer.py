@@ -184,8 +184,10 @@ class ShardWriter(Engine):
         filter: str | None = None,  # noqa: A002 - Lance's word
         *,
         limit: int | None = None,
-    ) -> pa.Table:
-        """Return the rows that this writer holds, the newest of each key; see `lookup`.
+    ) -> pa.RecordBatchReader:
+        """Stream the rows that this writer holds, the newest of each key; see `lookup`.
+
+        The rows are those of the moment of this call: what is put later does not come.
 
         Args:
             columns: which columns; all by default.
@@ -196,6 +198,20 @@ class ShardWriter(Engine):
             InvalidInputError: a filter that Lance does not understand, an unknown column, or
                 a writer without MemTables.
             Other errors: a stopped writer's, as for `put`.
+        """
+        return self.to_table(columns, filter, limit=limit).to_reader()
+
+    def to_table(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - Lance's word
+        *,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """Return the rows that this writer holds, the newest of each key; see `lookup`.
+
+        Raises:
+            As for `scan`.
         """
         return self._reading.scan(self._readable(), filter, columns, limit)
 
