@@ -32,7 +32,7 @@ from lsm.tables import SCHEMA
 
 pytestmark = [pytest.mark.requirement("W13"), pytest.mark.requirement("L12")]
 
-SECONDS = float(os.environ.get("HOLDFAST_STORM_SECONDS", "12"))
+SECONDS = float(os.environ.get("HOLDFAST_STORM_SECONDS", "6"))
 SEEDS = int(os.environ.get("HOLDFAST_STORM_SEEDS", "2"))
 WRITERS = 2
 LEAST = {"killed": 4, "flushed": 2, "merged": 4, "vacuumed": 2, "read": 4}
