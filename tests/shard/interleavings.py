@@ -23,7 +23,7 @@ from holdfast.shard._budget import Budget, Charge
 from holdfast.shard._group import Item, LogQueue, _call
 
 TRACED = ["holdfast.shard.*"]
-SECONDS = float(os.environ.get("HOLDFAST_EXPLORE_SECONDS", "2"))
+SECONDS = float(os.environ.get("HOLDFAST_EXPLORE_SECONDS", "4"))
 """How long one scenario may take; longer runs look at more interleavings."""
 PATIENCE = 60.0
 """How long one interleaving may stand still on a busy machine, and a mutant go unnoticed."""

@@ -68,8 +68,6 @@ class ConditionalPut(Handle):
             try:
                 self._store.put_if_absent(name.path, body)
             except (AlreadyExistsError, UnavailableError) as error:
-                # "Already exists" is no verdict: obstore repeats requests on its own, so it may be
-                # our own object, and S3 answers 409 to a racing put with nothing stored at all.
                 sent = True
                 attempt.reason = str(error)
             except HoldfastError as error:
@@ -83,9 +81,6 @@ class ConditionalPut(Handle):
             else:
                 return self._decided(name, Won(), attempt.number, begun)
             try:
-                # A put that gave no answer may land after this look. Then the same bytes come to
-                # the same name, which is taken or becomes ours: no answer here is ever turned into
-                # a loss by guessing.
                 body_there = self._store.get(name.path)
             except NotFoundError:
                 continue  # a 409, or a request that was lost: the same bytes again

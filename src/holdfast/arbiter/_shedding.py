@@ -38,6 +38,4 @@ def shed_bodies(commit_store: CommitStore, series: str, number: int) -> None:
             record = decode_record(entry.value)
             if record.state is RecordState.INLINE:
                 smaller = encode_record(record.finished())
-                # Compare-and-set: a record that was collected or changed meanwhile is left as it
-                # is.
                 commit_store.compare_and_set(Key(series, entry.number), entry.value, smaller)

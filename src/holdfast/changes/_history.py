@@ -202,8 +202,6 @@ class History:
         """
         log, manifest = self._log(shard_id), self._of(shard_id).latest()
         flushed = -1 if manifest is None else manifest.replay_after
-        # Collection removes flushed entries only. One that is missing behind the cursor is not
-        # written yet.
         if after < flushed and log.read(after + 1) is None:
             raise collected("a log entry", shard_id=shard_id, position=after + 1)
         return _last_present(log, max(after, flushed))

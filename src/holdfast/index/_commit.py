@@ -65,8 +65,6 @@ class TableCommits:
 
     def _try(self, complete: Complete) -> tuple[int, bool]:
         plan = complete.plan
-        # Opened at every try: another version may have brought this very index, or compacted
-        # fragments away that it covers.
         operation, table = self._open(plan)
         try:
             with operation.raising_outcome():
@@ -79,8 +77,6 @@ class TableCommits:
                     new_indices=[_index(complete, coverage)],
                     removed_indices=[_removed(plan, segment) for segment in removed],
                 )
-                # On the version that was looked at: what was found above is true of that one only,
-                # and Lance's own conflict check compares with those that came since.
                 done = lance.LanceDataset.commit(table, change, read_version=table.version)
                 operation.returned(int(done.version))
         except AlreadyAppliedError as error:
@@ -114,8 +110,6 @@ class TableCommits:
             )
         live = _files_of(table.get_fragments(), ids_of(field))
         then = _files_of(self._pinned(plan).get_fragments(), ids_of(field))
-        # A fragment may keep its number and get another file for the column (an update of that
-        # column): then the index speaks of values that are gone.
         coverage = {f for f in plan.fragments if f in live and live[f] == then.get(f)}
         if plan.fragments and not coverage:
             raise _final(

@@ -205,8 +205,6 @@ class LocalStore(Handle):
             # case.
             if name is os.link and os.path.lexists(target):
                 raise FileExistsError(errno.EEXIST, "taken")  # so writing would be in vain
-            # The temporary file lies inside the table, not in /tmp: `link` and `replace` work
-            # within one file system only.
             self._in_folder(_parent(temporary), lambda: self._write(temporary, content))
             self._in_folder(folder, lambda: name(temporary, target))
         except FileExistsError:
@@ -241,8 +239,6 @@ class LocalStore(Handle):
 
     def _in_folder(self, folder: str, call: Callable[[], None]) -> None:
         try:
-            # Folders are made when something is missing: looking first would cost a stat at every
-            # put.
             call()
         except FileNotFoundError:
             self._make_folder(Path(folder))

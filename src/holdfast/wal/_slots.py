@@ -187,12 +187,8 @@ def append_at(
         if entry is None:
             return Taken(position=position, applied=True)
         there = txns_of(entry.tags, shard_id=slot.shard_id, position=position)
-        # The tokens differ, since a repeated task draws a new one; the ids are what it shares with
-        # its earlier try.
         if set(txns) <= set(there):
             return Taken(position=position, applied=False)
-        # Rows of others at our place: the slot was handed out again by a later run, which read the
-        # ids behind its own fence and knows that ours are not applied.
         if not (entry.fence and entry.epoch < slot.epoch):
             raise fenced(slot.shard_id, slot.epoch, entry.epoch, position=position)
     raise UnavailableError(
