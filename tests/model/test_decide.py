@@ -24,6 +24,10 @@ from model.decide_scenarios import (
     line_up,
     log_append,
     log_holds,
+    look_first,
+    look_last,
+    race,
+    racing_with,
     recorded_with,
     staged,
     upon_each_other,
@@ -32,6 +36,26 @@ from model.decide_scenarios import (
 SETUPS = [
     Setup(name="conditional put, 2 actors", make=conditional, faults=1, crashes=1),
     Setup(name="conditional put, 3 actors", make=conditional, actors=3, faults=1, crashes=1),
+    *[
+        Setup(
+            name=f"racing, {actors} actors, the name is read {order}",
+            make=racing_with(together),
+            actors=actors,
+            faults=1,
+            crashes=crashes,
+            preemptions=preemptions,
+            program=race,
+        )
+        for order, together in (("first", look_first), ("last", look_last))
+        for actors, preemptions, crashes in ((2, 3, 1), (3, 1, 0))
+    ],
+    Setup(
+        name="racing beside one that is not",
+        make=racing_with(look_first),
+        programs=(race, append),
+        faults=1,
+        crashes=1,
+    ),
     Setup(name="inline, honest store", make=inline, faults=1, crashes=1),
     Setup(name="inline, lying store", make=inline, faults=1, crashes=1, honest=False),
     Setup(name="staged, honest store, a crash", make=staged, crashes=1),

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from holdfast.arbiter import Key, Verdict
+from holdfast.arbiter._parallel import Together
 from holdfast.testing import StillClock, Violation, explore, mutate, replay
 from model import create_scenarios
 from model.decide_scenarios import (
@@ -29,7 +30,11 @@ from model.decide_scenarios import (
     line_up,
     log_append,
     log_holds,
+    look_first,
+    look_last,
     one_owner,
+    race,
+    racing_with,
     recorded_with,
     staged,
     upon_each_other,
@@ -63,6 +68,10 @@ def careless_condition(*changes: Change) -> Maker:
         )
 
     return make
+
+
+def careless_race(together: Together, *changes: Change) -> Maker:
+    return racing_with(together, mutate(CONDITIONAL, *changes).ConditionalPut)
 
 
 def careless_record(inline_bytes: int, *changes: Change) -> Maker:
@@ -142,6 +151,35 @@ MUTANTS = [
         "CHANGED",
     ),
     Mutant(
+        "believes the look beside a put",
+        Setup(
+            name="m",
+            make=careless_race(
+                look_last,
+                ("Won() if token.encode() in body_there else Lost(body_there)", "Lost(body_there)"),
+            ),
+            program=race,
+            faults=1,
+        ),
+        "DOUBLED",
+    ),
+    Mutant(
+        "a name that is free beside a put without an answer is ours",
+        Setup(
+            name="m",
+            make=careless_race(
+                look_first,
+                (
+                    "body_there = beside[0] if beside else self._store.get(name.path)",
+                    "body_there = beside[0] if beside else body",
+                ),
+            ),
+            program=race,
+            faults=1,
+        ),
+        "LOST",
+    ),
+    Mutant(
         "no token, conditional put",
         Setup(
             name="m",
@@ -156,7 +194,10 @@ MUTANTS = [
     ),
     Mutant(
         "plain put",
-        Setup(name="m", make=careless_condition(("put_if_absent(name.path", "put(name.path"))),
+        Setup(
+            name="m",
+            make=careless_condition(("self._store.put_if_absent, path", "self._store.put, path")),
+        ),
         "LOST",
     ),
     Mutant(
