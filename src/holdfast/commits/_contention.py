@@ -6,7 +6,9 @@ winner's bytes and puts the next version immediately, with a look at that name b
 chain of versions grows by one in each. Two or three writers that try keep it busy; more of them
 only cost requests and processors. So the others wait:
 
-- A writer that lost eight times makes room for a while, and then lists the versions.
+- A writer that lost eight times makes room, for up to three times as long as that took, and then
+  lists the versions. Where more try than the processors can serve, rounds take longer, and so
+  does this.
 - A new append waits for as long as the last one took, but for the last six rounds of it: then it
   comes up again when its turn would be if all took turns. Of what it waits it forgets a part each
   time, so who waits longer than others comes nearer to them.
@@ -17,15 +19,11 @@ process's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from holdfast._clock import Clock
 from holdfast._ids import Ids
 
 _LOSSES_IN_A_ROW = 8
-_ROOM_TRIPS = 32  # at most, after so many losses; a trip is as long as the last listing took
-_LONGEST_TRIP_SECONDS = 0.1
+_ROOM = 3  # times what so many losses took, at most
 _ROUNDS_BEFORE = 6  # how many rounds before its turn a writer begins to try
 _KEPT = 0.85
 _LEAST_WAIT_SECONDS = 0.002
@@ -38,12 +36,12 @@ class Contention:
     def __init__(self, clock: Clock, ids: Ids) -> None:
         self._clock = clock
         self._ids = ids
-        self._trip = 0.0  # how long the last listing took
         self._wait = 0.0  # before the next append begins to try
         self._before = 0  # losses of the last append, halved by each that had none
         self._losses = 0
         self._begun = 0.0
         self._waited = 0.0  # in this append
+        self._tries_since = 0.0  # without a wait
 
     @property
     def meets_others(self) -> bool:
@@ -53,7 +51,7 @@ class Contention:
     def begin(self) -> None:
         """Begin an append: let those go first whose turn it is."""
         self._losses, self._waited = 0, 0.0
-        self._begun = self._clock.elapsed()
+        self._begun = self._tries_since = self._clock.elapsed()
         if self._wait:
             self._sleep(self._wait * (0.75 + self._ids.jitter() / 2))
 
@@ -62,7 +60,8 @@ class Contention:
         self._losses += 1
         if self._losses % _LOSSES_IN_A_ROW:
             return False  # the winner's version is at hand, and likely the newest
-        self._sleep(_ROOM_TRIPS * self._trip * self._ids.jitter())
+        tried = self._clock.elapsed() - self._tries_since
+        self._sleep(min(_ROOM * tried, _LONGEST_WAIT_SECONDS) * self._ids.jitter())
         return True
 
     def win(self) -> None:
@@ -76,14 +75,7 @@ class Contention:
         self._wait = min(wait, _LONGEST_WAIT_SECONDS) if wait >= _LEAST_WAIT_SECONDS else 0.0
         self._before = self._losses or self._before // 2
 
-    @contextmanager
-    def timed(self) -> Iterator[None]:
-        """Learn how long a listing takes."""
-        begun = self._clock.elapsed()
-        yield
-        self._trip = min(self._clock.elapsed() - begun, _LONGEST_TRIP_SECONDS)
-
     def _sleep(self, seconds: float) -> None:
-        if seconds:
-            self._waited += seconds
-            self._clock.sleep(seconds)
+        self._waited += seconds
+        self._clock.sleep(seconds)
+        self._tries_since = self._clock.elapsed()

@@ -101,7 +101,7 @@ class Direct:
             HoldfastError: as for `Table.dataset`.
         """
         known = self._last if self._remembers else None
-        with _told(), self._contention.timed():
+        with _told():
             manifest = self._versions.newest_manifest(known)
         if manifest is None:
             self._last = None
