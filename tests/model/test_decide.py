@@ -32,6 +32,7 @@ from model.decide_scenarios import (
     staged,
     upon_each_other,
 )
+from model.help_scenarios import Forgotten, Removed
 
 SETUPS = [
     Setup(name="conditional put, 2 actors", make=conditional, faults=1, crashes=1),
@@ -243,9 +244,23 @@ TURNS += [
     )
     for unfinished in (1, 2)
 ]
+PATIENT = recorded_with(1 << 16, patience=1)
+CHAINS += [
+    Setup(
+        name="forgetful, chain of three that waits",
+        make=PATIENT,
+        program=chain,
+        actors=3,
+        forgets=1,
+        honest=False,
+        preemptions=1,
+    ),
+]
 SETUPS += CHAINS + TURNS
 SCENARIOS: list[Scenario] = [
     *(setup.scenario() for setup in SETUPS),
+    Forgotten(name="forgetful, helped", make=inline).scenario(),
+    Removed(name="helped, the table is made anew", make=PATIENT).scenario(),
     creators(stores=1),
     creators(stores=1, crashes=1),
     creators(stores=2, crashes=1),

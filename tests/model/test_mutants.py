@@ -39,6 +39,7 @@ from model.decide_scenarios import (
     staged,
     upon_each_other,
 )
+from model.help_scenarios import Forgotten, Removed
 
 CONDITIONAL = "holdfast.arbiter._conditional"
 RECORDED = "holdfast.arbiter._recorded"
@@ -55,7 +56,7 @@ class Mutant(NamedTuple):
     """One safeguard off: how, in which world, and what the explorer says."""
 
     name: str
-    setup: Setup
+    setup: Setup | Forgotten | Removed
     says: str
 
 
@@ -647,7 +648,47 @@ TURN_MUTANTS += [
         "CHANGED",
     ),
 ]
-MUTANTS += CHAIN_MUTANTS + TURN_MUTANTS
+COMPARED = "            self._finish(name, record, ours, body)\n            behind"
+BELIEVED = COMPARED.replace("self._finish", "body is None and self._finish")
+HELP_MUTANTS = [
+    Mutant(
+        "store forgets its newest entry, a helper does not look at later names",
+        Forgotten(
+            name="m",
+            make=careless_chain(
+                (
+                    "looked = answers[0] if answers and isinstance(answers[0], bytes) else None",
+                    "looked = None",
+                )
+            ),
+        ),
+        "CHANGED",
+    ),
+    Mutant(
+        "a helper does not look at the pin",
+        Removed(
+            name="m",
+            make=careless_tail(
+                (
+                    "return [*calls, partial(self._refuse_replaced, names[0])] if names else []",
+                    "return [*calls, lambda: None]",
+                )
+            ),
+        ),
+        "HARM",
+    ),
+    Mutant(
+        "who waited does not compare what somebody put at its name",
+        FORGETFUL.but(
+            honest=True,
+            make=recorded_with(
+                INLINE, mutate(RECORDED, (COMPARED, BELIEVED)).RecordedDecisions, patience=1
+            ),
+        ),
+        "LOST",
+    ),
+]
+MUTANTS += CHAIN_MUTANTS + TURN_MUTANTS + HELP_MUTANTS
 
 
 @pytest.mark.mutant
