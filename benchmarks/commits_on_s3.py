@@ -53,6 +53,7 @@ from holdfast.testing import FaultyS3Process
 
 START_SECONDS = 300.0
 FLOOR_REQUESTS = 40
+TRIPS_OF_AN_APPEND = 4
 BUCKET = "bench"
 
 
@@ -167,7 +168,8 @@ class Row:
     """One line of the table.
 
     Times are in milliseconds, `server_cpu` in seconds per second; `cpu` is what all processes used
-    for one commit, in milliseconds: writers, S3 server and database.
+    for one commit, in milliseconds: writers, S3 server and database. `trip` is how long one bare
+    put took, in seconds.
     """
 
     system: str
@@ -183,6 +185,16 @@ class Row:
     cpu: float
     stock_rate: float
     stock_p99: float
+    trip: float = math.nan
+
+    @property
+    def most(self) -> float:
+        """Return the commits per second that round trips allow, on an idle machine.
+
+        Versions are put at their names in order, one round trip each; and one process waits for
+        four, one after the other, with each append: data, transaction, put, and a last look.
+        """
+        return min(self.processes / (TRIPS_OF_AN_APPEND * self.trip), 1 / self.trip)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,12 +378,13 @@ def sum_up(name: str, site: Site, tallies: Sequence[Tally], cost: Cost, stock: R
 
 HEADINGS = (
     *("system", "latency ms", "processes", "p50 ms", "p99 ms", "commits/s", "failed", "missing"),
-    *("requests", "S3 CPU", "CPU ms", "CPU allows", "rate / stock", "p99 / stock", "p99 / p50"),
+    *("requests", "S3 CPU", "CPU ms", "CPU allows", "trips allow", "rate / stock", "aim, most"),
+    *("p99 / stock", "p99 / p50"),
 )
 
 
 def cells_of(row: Row) -> list[str]:
-    """Return one line; what misses an aim is marked."""
+    """Return one line; what misses an aim is marked, and the most that trips allow is beside it."""
     rate, p99 = row.rate / row.stock_rate, row.p99 / row.stock_p99
     aim = aim_of(row)
     late = row.system.startswith("Holdfast") and row.processes > 1 and row.latency == 10
@@ -379,7 +392,9 @@ def cells_of(row: Row) -> list[str]:
         *(row.system, f"{row.latency:g}", str(row.processes), f"{row.p50:.0f}", f"{row.p99:.0f}"),
         *(f"{row.rate:.1f}", str(row.failed), str(row.missing), f"{row.requests:.1f}"),
         *(f"{row.server_cpu:.0%}", f"{row.cpu:.1f}", f"{cpu_allows(row):.0f}/s"),
+        f"{row.most:.0f}/s",
         f"{rate:.2f}{' !' if rate < aim else ''}",
+        f"{aim:g}, {row.most / row.stock_rate:.1f}" if aim else "",
         f"{p99:.2f}{' !' if late and p99 > 1 / 5 else ''}",
         f"{row.p99 / row.p50:.1f}{' !' if late and row.p99 > 20 * row.p50 else ''}",
     ]
@@ -401,8 +416,8 @@ def aim_of(row: Row) -> float:
     return {8: 4.0, 32: 5.0}.get(row.processes, 0.0)
 
 
-def floor(sites: Servers, latency: float) -> str:
-    """Say what one bare put takes, and what follows for a chain of versions."""
+def time_put(sites: Servers, latency: float) -> float:
+    """Return how many seconds one bare put takes."""
     server = sites.honest
     server.control.set_latency(latency / 1000)
     store = open_store(server.url(BUCKET, "floor"), server.storage_options())
@@ -413,11 +428,15 @@ def floor(sites: Servers, latency: float) -> str:
         store.put(str(number), b"x" * 2000)
         times.append(time.perf_counter() - before)
     server.control.set_latency(0)
-    trip = statistics.median(times)
+    return statistics.median(times)
+
+
+def describe_floor(latency: float, trip: float) -> str:
+    """Say what follows from a bare put for a chain of versions."""
     return (
-        f"{latency:g} ms: a bare put takes {trip * 1000:.1f} ms. Versions that are put in order "
-        f"cannot pass {1 / trip:.0f} commits/s; by put-if-absent, where each loser reads the "
-        f"winner before it puts, {1 / (2 * trip):.0f}."
+        f"{latency:g} ms: a bare put takes {trip * 1000:.1f} ms. Versions that are put at their "
+        f"names in order cannot pass {1 / trip:.0f} commits/s, whoever decides them, and one "
+        f"process alone not {1 / (TRIPS_OF_AN_APPEND * trip):.0f}."
     )
 
 
@@ -439,11 +458,15 @@ def measured(given: argparse.Namespace, names: Sequence[str], folder: str) -> It
     """Yield the lines of the table."""
     with contextlib.ExitStack() as stack:
         sites = Servers(names, folder, stack)
-        for latency in given.latencies:
-            print(floor(sites, latency), flush=True)
+        trips = {latency: time_put(sites, latency) for latency in given.latencies}
+        for latency, trip in trips.items():
+            print(describe_floor(latency, trip), flush=True)
         for latency, processes in itertools.product(given.latencies, given.processes):
             print(f"{processes} processes, {latency} ms ...", file=sys.stderr, flush=True)
-            rows = run_rows(given, sites, latency, processes, names)
+            rows = [
+                replace(row, trip=trips[latency])
+                for row in run_rows(given, sites, latency, processes, names)
+            ]
             print(markdown(HEADINGS, [cells_of(row) for row in rows]), file=sys.stderr, flush=True)
             yield from rows
 
@@ -457,10 +480,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             names.append(name)
         else:
             print(f"skipped {name}: {reason}", file=sys.stderr)
+    begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         print(machine())
         rows = list(measured(given, names, folder))
         print(f"\n{markdown(HEADINGS, [cells_of(row) for row in rows])}\n\n! misses an aim")
+        print(f"it took {(time.perf_counter() - begun) / 60:.1f} minutes")
     if given.json:
         write_json(given.json, [asdict(row) for row in rows])
     return 0

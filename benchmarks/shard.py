@@ -1,6 +1,6 @@
 """What ingest costs: durable puts, sustained writing, flush, replay, reads and memory.
 
-    ./run bench shard [--seconds N] [--megabytes N] [--place local,s3] [--json FILE]
+    ./run bench shard [--seconds N] [--megabytes N] [--place local,s3] [--only PARTS] [--json FILE]
 
 Peers: pylance's own shard writer with its defaults and at its best setting (a tick of 1 ms),
 and SlateDB where it is installed. Systems of a row take turns, so that whatever else the
@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,10 +53,12 @@ SCHEMA = pa.schema(
     ]
 )
 THREADS = 16
+THREADS_AIM = 600
 BIG = 100_000
 TURNS = 5
 ENTRY_BYTES = 10 << 20
 S3_LATENCY = 0.02
+PARTS = ("put", "threads", "sustained", "flush", "replay", "reads", "memory")
 Put = Callable[[pa.RecordBatch], object]
 
 
@@ -217,6 +219,11 @@ def bench_threads(place: Place, folder: Path, seconds: float, results: Results) 
     for name, values in found.items():
         what = f"{place.name}: durable puts, {THREADS} threads"
         results.add(what, name, statistics.mean(values), "/s", base)
+    bare = statistics.mean(found["bare durable put"])
+    aim = f", aim {THREADS_AIM}/s" if place.name != "local" else ""
+    rates = (statistics.mean(found[name]) for name in ("holdfast", "holdfast, log only"))
+    shown = " and ".join(f"{rate:.0f}/s, {rate / bare:.2f}x" for rate in rates)
+    print(f"  {THREADS} parallel bare puts {bare:.0f}/s; a writer, and its log alone: {shown}{aim}")
 
 
 def threaded(put: Put, seconds: float) -> float:
@@ -449,11 +456,37 @@ def places(chosen: list[str], folder: Path) -> Iterator[list[Place]]:
         yield found
 
 
+def run_parts(
+    place: Place,
+    folder: Path,
+    parts: Sequence[str],
+    given: argparse.Namespace,
+    results: Results,
+) -> None:
+    """Measure in one place."""
+    local = place.name == "local"
+    if "put" in parts:
+        bench_put(place, folder / "put", given.seconds, results)
+    if "threads" in parts:
+        bench_threads(place, folder / "threads", given.seconds, results)
+    if "sustained" in parts:
+        bench_sustained(place, folder / "sustained", given.megabytes, results)
+    if "flush" in parts:
+        bench_flush(place, results)
+    if "replay" in parts:
+        bench_replay(place, results)
+    if "reads" in parts and local:
+        bench_reads(place, given.seconds, results)
+    if "memory" in parts and local:
+        bench_memory(folder, results)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--megabytes", type=int, default=128)
     parser.add_argument("--place", default="local,s3")
+    parser.add_argument("--only", default=",".join(PARTS), help="some of " + ",".join(PARTS))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--memory", help=argparse.SUPPRESS)
     parser.add_argument("--numbers", type=int, default=8, help=argparse.SUPPRESS)
@@ -461,19 +494,15 @@ def main() -> int:
     if arguments.memory:
         memory_of_a_writer(90_000, arguments.numbers, arguments.memory)
         return 0
+    parts = arguments.only.split(",")
+    if unknown := sorted(set(parts) - set(PARTS)):
+        parser.error(f"no such part: {', '.join(unknown)}")
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=os.environ.get("BENCH_DIR")))
     results = Results()
     try:
         with places(arguments.place.split(","), folder) as found:
             for place in found:
-                bench_put(place, folder / "put", arguments.seconds, results)
-                bench_threads(place, folder / "threads", arguments.seconds, results)
-                bench_sustained(place, folder / "sustained", arguments.megabytes, results)
-                bench_flush(place, results)
-                bench_replay(place, results)
-                if place.name == "local":
-                    bench_reads(place, arguments.seconds, results)
-                    bench_memory(folder, results)
+                run_parts(place, folder, parts, arguments, results)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if arguments.json:

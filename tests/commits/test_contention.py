@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from holdfast.commits._contention import Contention
 from holdfast.formats import Name
 from holdfast.testing import CountedIds, FaultyS3Process
 
+Decide = Callable[[Name, bytes, str], Decision]
 pytestmark = pytest.mark.requirement("C7")
 
 
@@ -23,22 +24,25 @@ def s3() -> Iterator[FaultyS3Process]:
         yield server
 
 
-class SlowClock:
-    """A clock by which each look takes a tenth of a second; it keeps what was waited."""
+class SteppedClock:
+    """A clock that goes on by sleeps and by `pass_time` alone; it keeps what was waited."""
 
     def __init__(self) -> None:
         self.waits: list[float] = []
-        self._looks = 0
+        self._elapsed = 0.0
 
     def now(self) -> float:
         return 0.0
 
     def elapsed(self) -> float:
-        self._looks += 1
-        return self._looks / 10
+        return self._elapsed
 
     def sleep(self, seconds: float) -> None:
         self.waits.append(seconds)
+        self.pass_time(seconds)
+
+    def pass_time(self, seconds: float) -> None:
+        self._elapsed += seconds
 
 
 class Halves(CountedIds):
@@ -48,40 +52,70 @@ class Halves(CountedIds):
         return 0.5
 
 
-def contended() -> tuple[Contention, SlowClock]:
-    clock = SlowClock()
-    contention = Contention(clock, Halves(1))
-    with contention.timed():
-        pass
-    return contention, clock
+TRIP = 0.01
 
 
-def test_who_lost_more_often_waits_less() -> None:
-    contention, clock = contended()
+def contended() -> tuple[Contention, SteppedClock]:
+    clock = SteppedClock()
+    return Contention(clock, Halves(1)), clock
+
+
+def append_with(contention: Contention, clock: SteppedClock, losses: int) -> float:
+    """Append, in one round trip for each try; return how long it waited before the first."""
+    clock.waits.clear()
     contention.begin()
-    assert [contention.lose() for _ in range(5)] == [False, True, True, True, True]
-    assert clock.waits == sorted(clock.waits, reverse=True)
-    assert len(set(clock.waits)) == 4
-
-
-def test_a_new_append_lets_those_go_first_who_lost() -> None:
-    contention, clock = contended()
-    contention.begin()
-    contention.end()
-    assert not clock.waits  # nobody else is there: nobody is waited for
-    contention.begin()
-    for _ in range(4):
+    waited = sum(clock.waits)
+    for _ in range(losses):
+        clock.pass_time(TRIP)
         contention.lose()
-    contention.end()
+    clock.pass_time(TRIP)
+    contention.win()
+    return waited
+
+
+def test_who_lost_goes_on_immediately_and_makes_room_after_eight_losses() -> None:
+    contention, clock = contended()
+    contention.begin()
+    lists = []
+    for trip in (TRIP, 5 * TRIP):
+        for _ in range(8):
+            clock.pass_time(trip)
+            lists.append(contention.lose())
+    assert [number for number, listed in enumerate(lists, 1) if listed] == [8, 16]
+    first, second = clock.waits
+    assert second == pytest.approx(5 * first)  # slower rounds: too many try
+
+
+def test_a_new_append_waits_for_about_as_long_as_the_last_one_took() -> None:
+    contention, clock = contended()
+    assert append_with(contention, clock, losses=0) == 0
+    assert append_with(contention, clock, losses=20) == 0  # nobody else was there, it thought
+    took = clock.elapsed() - TRIP
+    waited = append_with(contention, clock, losses=5)
+    assert took / 2 < waited < took
+
+
+def test_who_waits_longer_than_others_comes_nearer_to_them() -> None:
+    """All try for as many rounds, so what they wait must not stay apart for ever."""
     waits = []
-    for _ in range(4):
-        clock.waits.clear()
-        contention.begin()
-        contention.end()
-        waits.append(sum(clock.waits))
-    assert waits == sorted(waits, reverse=True)
+    for losses_before in (10, 60):
+        contention, clock = contended()
+        append_with(contention, clock, losses=losses_before)
+        waits.append([append_with(contention, clock, losses=9) for _ in range(20)])
+    few, many = waits
+    assert many[0] > 3 * few[0]
+    assert many[-1] < 1.1 * few[-1]
+
+
+def test_nobody_waits_for_others_that_are_gone() -> None:
+    contention, clock = contended()
+    append_with(contention, clock, losses=30)
+    assert contention.meets_others
+    waits = [append_with(contention, clock, losses=0) for _ in range(12)]
     assert waits[0] > 0
+    assert waits == sorted(waits, reverse=True)
     assert waits[-1] == 0
+    assert not contention.meets_others
 
 
 def test_a_writer_that_is_behind_catches_up(
@@ -92,22 +126,25 @@ def test_a_writer_that_is_behind_catches_up(
     table = holdfast.create_table(uri, rows(0).schema, storage_options=options)
     table.append(rows(0))
     others = holdfast.open_table(uri, options)
-    decide = table._core.arbiter.decide
+    arbiter: Any = table._core.arbiter
     losses: list[int] = []
 
-    def decide_late(name: Name, body: bytes, token: str) -> Decision:
-        if not losses:
-            for number in range(5):
-                others.append(rows(100 + number))
-        decision = decide(name, body, token)
-        if isinstance(decision, Lost):
-            losses.append(name.number)
-            assert len(losses) < 10, "it stays behind"
-            others.append(rows(200 + len(losses)))
-        return decision
+    def late(decide: Decide) -> Decide:
+        def decide_late(name: Name, body: bytes, token: str) -> Decision:
+            if not losses:
+                for number in range(5):
+                    others.append(rows(100 + number))
+            decision = decide(name, body, token)
+            if isinstance(decision, Lost):
+                losses.append(name.number)
+                assert len(losses) < 20, "it stays behind"
+                others.append(rows(200 + len(losses)))
+            return decision
 
-    arbiter: Any = table._core.arbiter
-    monkeypatch.setattr(arbiter, "decide", decide_late)
+        return decide_late
+
+    monkeypatch.setattr(arbiter, "decide", late(arbiter.decide))
+    monkeypatch.setattr(arbiter, "decide_racing", late(arbiter.decide_racing))
     table.append(rows(1))
-    assert len(losses) == 2
+    assert len(losses) == 8
     assert table.dataset().count_rows() == 1 + 5 + len(losses) + 1

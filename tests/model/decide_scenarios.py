@@ -11,6 +11,7 @@ decision. An appender that loses rebuilds on the winner. What must hold in every
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -26,11 +27,12 @@ from holdfast.arbiter import (
     RecordedDecisions,
     RetryPolicy,
     SupportsChains,
+    SupportsRaces,
     SupportsTurns,
     Verdict,
     Won,
 )
-from holdfast.arbiter._parallel import one_by_one
+from holdfast.arbiter._parallel import Call, Together, one_by_one
 from holdfast.errors import (
     CollectedError,
     CommitStoreRegressedError,
@@ -38,6 +40,7 @@ from holdfast.errors import (
     ConflictError,
     CorruptError,
     ForeignVersionError,
+    HoldfastError,
     PermissionDeniedError,
     UnavailableError,
 )
@@ -78,6 +81,38 @@ RETRY = RetryPolicy(attempts=3)
 
 def conditional(store: SimulatedStore, _commit_store: SimulatedCommitStore, ids: Ids) -> Arbiter:
     return ConditionalPut(store, Verdict.ENFORCED, clock=StillClock(), ids=ids, retry=RETRY)
+
+
+def look_first(calls: Sequence[Call]) -> list[object]:
+    """Run what stands beside the first call before it."""
+    *rest, answer = one_by_one([*calls[1:], calls[0]])
+    return [answer, *rest]
+
+
+def look_last(calls: Sequence[Call]) -> list[object]:
+    """Run what stands beside the first call after it, whatever came of that."""
+    try:
+        answer = calls[0]()
+    except HoldfastError:
+        one_by_one(calls[1:])
+        raise
+    return [answer, *one_by_one(calls[1:])]
+
+
+def racing_with(together: Together, factory: type[ConditionalPut] = ConditionalPut) -> Maker:
+    """Make arbiters that read a name beside the put, in one order of the two."""
+
+    def make(store: SimulatedStore, _commit_store: SimulatedCommitStore, ids: Ids) -> Arbiter:
+        return factory(
+            store,
+            Verdict.ENFORCED,
+            clock=StillClock(),
+            ids=ids,
+            retry=RETRY,
+            together=together,
+        )
+
+    return make
 
 
 def recorded_with(
@@ -132,19 +167,22 @@ def marks_of(body: bytes) -> tuple[str, ...]:
     return tuple(body.decode().partition("|")[0].split())
 
 
-def append(world: World, arbiter: Arbiter, ids: Ids, mark: str) -> None:
+def append(world: World, arbiter: Arbiter, ids: Ids, mark: str, *, races: bool = False) -> None:
     """Append `mark` once: what a committing writer does, in small."""
     number = 1
     marks: tuple[str, ...] = ()
     while True:
         token = ids.token()
         body = encode((*marks, mark), token)
-        decision = _decide_stubbornly(arbiter, name_of(number), body, token)
+        decision = _decide_stubbornly(arbiter, name_of(number), body, token, races=races)
         if isinstance(decision, Won):
             world.acknowledge("won", number, body, mark)
             return
         world.acknowledge("saw", number, decision.body)
         marks, number = marks_of(decision.body), number + 1
+
+
+race = functools.partial(append, races=True)
 
 
 def chain(
@@ -258,9 +296,18 @@ def build_at_once(world: World, arbiter: Arbiter, ids: Ids, mark: str) -> None:
 
 
 def _decide_stubbornly(
-    arbiter: Arbiter, name: Name, body: bytes, token: str, *, chains: bool = False
+    arbiter: Arbiter,
+    name: Name,
+    body: bytes,
+    token: str,
+    *,
+    chains: bool = False,
+    races: bool = False,
 ) -> Decision:
     decide = arbiter.decide
+    if races:
+        assert isinstance(arbiter, SupportsRaces)
+        decide = arbiter.decide_racing
     if chains and isinstance(arbiter, SupportsChains):
         decide = arbiter.decide_next
     try:

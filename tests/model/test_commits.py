@@ -21,6 +21,7 @@ from holdfast.storage import open_store
 from holdfast.testing import Violation, explore, mutate
 from holdfast.txn import parse_txn
 from model.commit_scenarios import LanceModel, Table, conditional, manifest_bytes, recorded
+from model.decide_scenarios import look_first, look_last, racing_with
 
 SCENARIOS = [
     Table(name="conditional put, two writers", make=conditional, faults=1, preemptions=2),
@@ -45,6 +46,24 @@ SCENARIOS = [
         )
         for direct in (False, True)
         for txns in (False, True)
+    ],
+    *[
+        Table(
+            name=f"racing, {'look first' if together is look_first else 'look last'}, {what}",
+            make=racing_with(together),
+            marks=marks,
+            faults=faults,
+            preemptions=2,
+            direct=True,
+            cleaner=cleaner,
+            txns=cleaner or marks == "aa",
+        )
+        for together in (look_first, look_last)
+        for what, marks, faults, cleaner in (
+            ("two writers", "ab", 1, False),
+            ("one writer twice", "aa", 1, False),
+            ("beside stock's clean-up", "a", 1, True),
+        )
     ],
     Table(name="commit store, two writers", make=recorded, honest=False, preemptions=2, crashes=1),
     Table(

@@ -24,14 +24,39 @@ from model.decide_scenarios import (
     line_up,
     log_append,
     log_holds,
+    look_first,
+    look_last,
+    race,
+    racing_with,
     recorded_with,
     staged,
     upon_each_other,
 )
+from model.help_scenarios import Forgotten, Removed
 
 SETUPS = [
     Setup(name="conditional put, 2 actors", make=conditional, faults=1, crashes=1),
     Setup(name="conditional put, 3 actors", make=conditional, actors=3, faults=1, crashes=1),
+    *[
+        Setup(
+            name=f"racing, {actors} actors, the name is read {order}",
+            make=racing_with(together),
+            actors=actors,
+            faults=1,
+            crashes=crashes,
+            preemptions=preemptions,
+            program=race,
+        )
+        for order, together in (("first", look_first), ("last", look_last))
+        for actors, preemptions, crashes in ((2, 3, 1), (3, 1, 0))
+    ],
+    Setup(
+        name="racing beside one that is not",
+        make=racing_with(look_first),
+        programs=(race, append),
+        faults=1,
+        crashes=1,
+    ),
     Setup(name="inline, honest store", make=inline, faults=1, crashes=1),
     Setup(name="inline, lying store", make=inline, faults=1, crashes=1, honest=False),
     Setup(name="staged, honest store, a crash", make=staged, crashes=1),
@@ -219,9 +244,23 @@ TURNS += [
     )
     for unfinished in (1, 2)
 ]
+PATIENT = recorded_with(1 << 16, patience=1)
+CHAINS += [
+    Setup(
+        name="forgetful, chain of three that waits",
+        make=PATIENT,
+        program=chain,
+        actors=3,
+        forgets=1,
+        honest=False,
+        preemptions=1,
+    ),
+]
 SETUPS += CHAINS + TURNS
 SCENARIOS: list[Scenario] = [
     *(setup.scenario() for setup in SETUPS),
+    Forgotten(name="forgetful, helped", make=inline).scenario(),
+    Removed(name="helped, the table is made anew", make=PATIENT).scenario(),
     creators(stores=1),
     creators(stores=1, crashes=1),
     creators(stores=2, crashes=1),

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from holdfast.arbiter import Key, Verdict
+from holdfast.arbiter._parallel import Together
 from holdfast.testing import StillClock, Violation, explore, mutate, replay
 from model import create_scenarios
 from model.decide_scenarios import (
@@ -29,11 +30,16 @@ from model.decide_scenarios import (
     line_up,
     log_append,
     log_holds,
+    look_first,
+    look_last,
     one_owner,
+    race,
+    racing_with,
     recorded_with,
     staged,
     upon_each_other,
 )
+from model.help_scenarios import Forgotten, Removed
 
 CONDITIONAL = "holdfast.arbiter._conditional"
 RECORDED = "holdfast.arbiter._recorded"
@@ -50,7 +56,7 @@ class Mutant(NamedTuple):
     """One safeguard off: how, in which world, and what the explorer says."""
 
     name: str
-    setup: Setup
+    setup: Setup | Forgotten | Removed
     says: str
 
 
@@ -63,6 +69,10 @@ def careless_condition(*changes: Change) -> Maker:
         )
 
     return make
+
+
+def careless_race(together: Together, *changes: Change) -> Maker:
+    return racing_with(together, mutate(CONDITIONAL, *changes).ConditionalPut)
 
 
 def careless_record(inline_bytes: int, *changes: Change) -> Maker:
@@ -142,6 +152,35 @@ MUTANTS = [
         "CHANGED",
     ),
     Mutant(
+        "believes the look beside a put",
+        Setup(
+            name="m",
+            make=careless_race(
+                look_last,
+                ("Won() if token.encode() in body_there else Lost(body_there)", "Lost(body_there)"),
+            ),
+            program=race,
+            faults=1,
+        ),
+        "DOUBLED",
+    ),
+    Mutant(
+        "a name that is free beside a put without an answer is ours",
+        Setup(
+            name="m",
+            make=careless_race(
+                look_first,
+                (
+                    "body_there = beside[0] if beside else self._store.get(name.path)",
+                    "body_there = beside[0] if beside else body",
+                ),
+            ),
+            program=race,
+            faults=1,
+        ),
+        "LOST",
+    ),
+    Mutant(
         "no token, conditional put",
         Setup(
             name="m",
@@ -156,7 +195,10 @@ MUTANTS = [
     ),
     Mutant(
         "plain put",
-        Setup(name="m", make=careless_condition(("put_if_absent(name.path", "put(name.path"))),
+        Setup(
+            name="m",
+            make=careless_condition(("self._store.put_if_absent, path", "self._store.put, path")),
+        ),
         "LOST",
     ),
     Mutant(
@@ -606,7 +648,47 @@ TURN_MUTANTS += [
         "CHANGED",
     ),
 ]
-MUTANTS += CHAIN_MUTANTS + TURN_MUTANTS
+COMPARED = "            self._finish(name, record, ours, body)\n            behind"
+BELIEVED = COMPARED.replace("self._finish", "body is None and self._finish")
+HELP_MUTANTS = [
+    Mutant(
+        "store forgets its newest entry, a helper does not look at later names",
+        Forgotten(
+            name="m",
+            make=careless_chain(
+                (
+                    "looked = answers[0] if answers and isinstance(answers[0], bytes) else None",
+                    "looked = None",
+                )
+            ),
+        ),
+        "CHANGED",
+    ),
+    Mutant(
+        "a helper does not look at the pin",
+        Removed(
+            name="m",
+            make=careless_tail(
+                (
+                    "return [*calls, partial(self._refuse_replaced, names[0])] if names else []",
+                    "return [*calls, lambda: None]",
+                )
+            ),
+        ),
+        "HARM",
+    ),
+    Mutant(
+        "who waited does not compare what somebody put at its name",
+        FORGETFUL.but(
+            honest=True,
+            make=recorded_with(
+                INLINE, mutate(RECORDED, (COMPARED, BELIEVED)).RecordedDecisions, patience=1
+            ),
+        ),
+        "LOST",
+    ),
+]
+MUTANTS += CHAIN_MUTANTS + TURN_MUTANTS + HELP_MUTANTS
 
 
 @pytest.mark.mutant

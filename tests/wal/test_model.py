@@ -112,7 +112,7 @@ MUTANTS: dict[str, tuple[dict[str, list[tuple[str, str]]], dict[str, object]]] =
     "M2 plain put instead of put-if-absent": (
         {
             "_conditional": [
-                ("self._store.put_if_absent(name.path, body)", "self._store.put(name.path, body)")
+                ("self._store.put_if_absent, path, body)", "self._store.put, path, body)")
             ]
         },
         TWO,

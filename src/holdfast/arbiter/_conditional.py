@@ -3,15 +3,22 @@
 Used only on a store that passed the probe. One request when all goes well. Any
 other answer is followed by reading the name back: our token there means we won, another
 body means we lost, nothing there means the same bytes are sent again.
+
+Who expects to lose reads the name beside the put: the winner's bytes then come a round trip
+earlier, for one request more when nobody else was there. What is read so is as good as what is
+read after the put: the first body of a name stays there, as long as the version is not an old one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter._decision import Attempts, Decision, Lost, RetryPolicy, Won, check_token
+from holdfast.arbiter._parallel import Together, choose_together
 from holdfast.arbiter._place import refuse_replaced
 from holdfast.arbiter._verdict import Verdict
 from holdfast.errors import (
@@ -47,6 +54,7 @@ class ConditionalPut(Handle):
         clock: Clock | None = None,
         ids: Ids | None = None,
         retry: RetryPolicy | None = None,
+        together: Together | None = None,
     ) -> None:
         if isinstance(verdict, Verdict):
             _check_verdict(verdict, store)
@@ -56,17 +64,26 @@ class ConditionalPut(Handle):
         self._store = store
         self._clock = clock or SystemClock()
         self._attempts = Attempts(retry or RetryPolicy(), self._clock, ids or RandomIds())
+        self._together = together or choose_together(store)
 
     def decide(self, name: Name, body: bytes, token: str) -> Decision:
         """Give `name` to `body` unless it is taken. Durable, and safe to repeat."""
+        return self._decide(name, body, token, races=False)
+
+    def decide_racing(self, name: Name, body: bytes, token: str) -> Decision:
+        """Decide as `decide` does, and read the name beside the put."""
+        return self._decide(name, body, token, races=True)
+
+    def _decide(self, name: Name, body: bytes, token: str, *, races: bool) -> Decision:
         check_token(body, token)
         self.require_verdict()
         begun = self._clock.elapsed()
         sent = False
         attempt = None
         for attempt in self._attempts.of(name.path, "put"):
+            beside: list[bytes] = []
             try:
-                self._store.put_if_absent(name.path, body)
+                self._put(name.path, body, beside if races else None)
             except (AlreadyExistsError, UnavailableError) as error:
                 sent = True
                 attempt.reason = str(error)
@@ -81,7 +98,7 @@ class ConditionalPut(Handle):
             else:
                 return self._decided(name, Won(), attempt.number, begun)
             try:
-                body_there = self._store.get(name.path)
+                body_there = beside[0] if beside else self._store.get(name.path)
             except NotFoundError:
                 continue  # a 409, or a request that was lost: the same bytes again
             except UnavailableError:
@@ -93,6 +110,19 @@ class ConditionalPut(Handle):
         raise _unknown(
             name, attempt.number if attempt else 0, None, attempt.reason if attempt else None
         )
+
+    def _put(self, path: str, body: bytes, beside: list[bytes] | None) -> None:
+        """Put if absent; into `beside`, if given, comes what was at the name meanwhile."""
+        put = partial(self._store.put_if_absent, path, body)
+        if beside is None:
+            put()
+            return
+
+        def look() -> None:
+            with suppress(HoldfastError):  # it is read again then
+                beside.append(self._store.get(path))
+
+        self._together([put, look])
 
     def require_verdict(self) -> None:
         """Return if the store may decide; finds out, if nobody did yet.

@@ -166,6 +166,19 @@ class SupportsChains(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsRaces(Protocol):
+    """An arbiter that can tell a loser the winner in the time of one request."""
+
+    def decide_racing(self, name: Name, body: bytes, token: str) -> Decision:
+        """Decide as `Arbiter.decide`; for who expects to lose. It may take one request more.
+
+        Raises:
+            HoldfastError: as for `decide`.
+        """
+        ...
+
+
 class EndsTurn(Protocol):
     """A place in line."""
 

@@ -1,28 +1,33 @@
 """How writers of one table let each other go first where nobody gives turns.
 
-By put-if-absent each version has one winner, and the others put theirs again. Two things would
-let one of them starve. It reads the winner's version and tries the next one; but the others are as
-fast as it is, so who is some versions behind stays behind: from its second loss on it lists the
-versions instead. And who has just won is as likely to win again as one that lost ten times: so a
-writer that lost waits, the less the more often it lost, and a new append of one that met others a
-moment ago waits before its first try.
+By put-if-absent each version has one winner, and the others put theirs again. A loser has the
+winner's bytes and puts the next version immediately, with a look at that name beside the put
+(`meets_others`): so it learns of its next loss and of the next winner in one round trip, and the
+chain of versions grows by one in each. Two or three writers that try keep it busy; more of them
+only cost requests and processors. So the others wait:
+
+- A writer that lost eight times makes room, for up to three times as long as that took, and then
+  lists the versions. Where more try than the processors can serve, rounds take longer, and so
+  does this.
+- A new append waits for as long as the last one took, but for the last six rounds of it: then it
+  comes up again when its turn would be if all took turns. Of what it waits it forgets a part each
+  time, so who waits longer than others comes nearer to them.
 
 For fairness and speed alone: nothing here decides anything, and no time is compared with another
-process's. All waits are a random share of some round trips, as long as the last listing took.
+process's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from holdfast._clock import Clock
 from holdfast._ids import Ids
 
-_WAIT_TRIPS = 16  # after a loss; divided by how many there were
-_YIELD_TRIPS = 2  # before a new append, for each loss of the last one
-_MOST_TRIPS = 32
-_LONGEST_TRIP_SECONDS = 0.1
+_LOSSES_IN_A_ROW = 8
+_ROOM = 3  # times what so many losses took, at most
+_ROUNDS_BEFORE = 6  # how many rounds before its turn a writer begins to try
+_KEPT = 0.85
+_LEAST_WAIT_SECONDS = 0.002
+_LONGEST_WAIT_SECONDS = 2.0
 
 
 class Contention:
@@ -31,37 +36,46 @@ class Contention:
     def __init__(self, clock: Clock, ids: Ids) -> None:
         self._clock = clock
         self._ids = ids
-        self._trip = 0.0  # how long the last listing took
+        self._wait = 0.0  # before the next append begins to try
         self._before = 0  # losses of the last append, halved by each that had none
         self._losses = 0
+        self._begun = 0.0
+        self._waited = 0.0  # in this append
+        self._tries_since = 0.0  # without a wait
+
+    @property
+    def meets_others(self) -> bool:
+        """Tell whether somebody else is likely to want the same version."""
+        return bool(self._losses or self._before)
 
     def begin(self) -> None:
-        """Begin an append: let those go first who lost already."""
-        self._losses = 0
-        self._wait(min(_YIELD_TRIPS * self._before, _MOST_TRIPS))
+        """Begin an append: let those go first whose turn it is."""
+        self._losses, self._waited = 0, 0.0
+        self._begun = self._tries_since = self._clock.elapsed()
+        if self._wait:
+            self._sleep(self._wait * (0.75 + self._ids.jitter() / 2))
 
     def lose(self) -> bool:
-        """Take note of a loss, and wait; tell whether the versions are to be listed then.
-
-        After the first loss the winner's version is at hand, and likely the newest.
-        """
+        """Take note of a loss; tell whether the versions are to be listed, after a wait."""
         self._losses += 1
-        if self._losses == 1:
-            return False
-        self._wait(_WAIT_TRIPS / self._losses)
+        if self._losses % _LOSSES_IN_A_ROW:
+            return False  # the winner's version is at hand, and likely the newest
+        tried = self._clock.elapsed() - self._tries_since
+        self._sleep(min(_ROOM * tried, _LONGEST_WAIT_SECONDS) * self._ids.jitter())
         return True
 
-    def end(self) -> None:
-        """End an append, whatever came of it."""
+    def win(self) -> None:
+        """End an append that has its version: learn from it when the next one will be due."""
+        took = self._clock.elapsed() - self._begun
+        if self._losses:
+            one_round = (took - self._waited) / (self._losses + 1)
+            wait = _KEPT * (took - _ROUNDS_BEFORE * one_round)
+        else:
+            wait = self._wait * _KEPT / 2
+        self._wait = min(wait, _LONGEST_WAIT_SECONDS) if wait >= _LEAST_WAIT_SECONDS else 0.0
         self._before = self._losses or self._before // 2
 
-    @contextmanager
-    def timed(self) -> Iterator[None]:
-        """Learn how long a listing takes."""
-        begun = self._clock.elapsed()
-        yield
-        self._trip = min(self._clock.elapsed() - begun, _LONGEST_TRIP_SECONDS)
-
-    def _wait(self, trips: float) -> None:
-        if trips and self._trip:
-            self._clock.sleep(trips * self._trip * self._ids.jitter())
+    def _sleep(self, seconds: float) -> None:
+        self._waited += seconds
+        self._clock.sleep(seconds)
+        self._tries_since = self._clock.elapsed()

@@ -101,7 +101,7 @@ class Direct:
             HoldfastError: as for `Table.dataset`.
         """
         known = self._last if self._remembers else None
-        with _told(), self._contention.timed():
+        with _told():
             manifest = self._versions.newest_manifest(known)
         if manifest is None:
             self._last = None
@@ -207,6 +207,7 @@ class Direct:
                         dated=not self._remembers,
                         after=after,
                         decided=line.leave,
+                        races=self._races and self._contention.meets_others,
                     )
                 except (ConflictError, LogLostError) as error:
                     if not _may_pass(error, exact=exact) or not left:
@@ -214,11 +215,12 @@ class Direct:
                     base, exact = self.newest(), True
                     continue
                 if not isinstance(made, Lost):
+                    if self._races:
+                        self._contention.win()
                     self._learn(made)
                     return base.version + 1
                 base, exact = self._after_loss(made.body, line)
         finally:
-            self._contention.end()
             line.leave()
         raise ConflictError("other writers were faster, again and again: try again later")
 

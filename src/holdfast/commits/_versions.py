@@ -22,6 +22,7 @@ from holdfast.arbiter import (
     EndsTurn,
     Lost,
     SupportsChains,
+    SupportsRaces,
     SupportsSeries,
     SupportsTurns,
 )
@@ -235,13 +236,15 @@ class Versions:
         dated: bool = True,
         after: After | None = None,
         decided: Callable[[], None] | None = None,
+        races: bool = False,
     ) -> bytes | Lost:
         """Make the version above `base`, with a transaction's fragments; return its manifest.
 
         Another writer may have that version: then its manifest is returned as `Lost`.
         `durable` returns once the data files and the transaction are; unless it is `dated`, the
         version that the transaction read was remembered and may be older than the files.
-        `decided` may be called when the version is decided and not at its name yet.
+        `decided` may be called when the version is decided and not at its name yet. `races` says
+        that others are likely to want the same version.
 
         Raises:
             AlreadyAppliedError: `base` holds some of `txns`.
@@ -273,7 +276,14 @@ class Versions:
             mark.update(vacuumed.entry)
         body = base.append(transaction, {**entries, **mark}, now)
         decision = self._decide(
-            version_name(version), body, token, txns, transaction.files, upon=base, decided=decided
+            version_name(version),
+            body,
+            token,
+            txns,
+            transaction.files,
+            upon=base,
+            decided=decided,
+            races=races,
         )
         return decision if isinstance(decision, Lost) else body
 
@@ -336,6 +346,7 @@ class Versions:
         *,
         upon: AppendBase | None = None,
         decided: Callable[[], None] | None = None,
+        races: bool = False,
     ) -> Decision:
         """Decide a version; `upon` is the one below that a plain append was built on."""
         plain = upon is not None
@@ -345,6 +356,8 @@ class Versions:
         decide = self.core.arbiter.decide
         if plain and isinstance(self.core.arbiter, SupportsChains):
             decide = partial(self.core.arbiter.decide_next, decided=decided)
+        elif races and isinstance(self.core.arbiter, SupportsRaces):
+            decide = self.core.arbiter.decide_racing
         try:
             decision = decide(name, body, token)
         except NotDurableError as error:
