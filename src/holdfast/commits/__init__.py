@@ -11,7 +11,12 @@ if TYPE_CHECKING:
     from holdfast.commits._appends import Append, Appender, Prepared
     from holdfast.commits._boundary import KEPT_AT_LEAST, VersionsBoundary
     from holdfast.commits._columns import columns_of
-    from holdfast.commits._committer import Committer, LanceOperation
+    from holdfast.commits._committer import (
+        Committer,
+        LanceOperation,
+        LancePlan,
+        OperationPlan,
+    )
     from holdfast.commits._data import (
         ArrowStream,
         Data,
@@ -52,6 +57,7 @@ if TYPE_CHECKING:
         lost_log,
         register_keeper,
     )
+    from holdfast.commits._loop import CommitPlan, make_version
     from holdfast.commits._namespace import Namespace
     from holdfast.commits._opening import create_hooked, open_hooked
     from holdfast.commits._operation import AlreadyAppliedError, CommitHook, Committed, DatasetHook
@@ -68,6 +74,7 @@ __all__ = [
     "Appender",
     "ArrowStream",
     "CommitHook",
+    "CommitPlan",
     "CommitResult",
     "Committed",
     "Committer",
@@ -77,8 +84,10 @@ __all__ = [
     "Folders",
     "GroupCommit",
     "LanceOperation",
+    "LancePlan",
     "Ledger",
     "Namespace",
+    "OperationPlan",
     "Prepared",
     "Records",
     "TableStatus",
@@ -103,6 +112,7 @@ __all__ = [
     "join_rows",
     "list_versions",
     "lost_log",
+    "make_version",
     "meaning_of",
     "open_dataset",
     "open_hooked",
@@ -128,7 +138,7 @@ __getattr__ = load_names(
         "_appends": "Append Appender Prepared",
         "_boundary": "KEPT_AT_LEAST VersionsBoundary",
         "_columns": "columns_of",
-        "_committer": "Committer LanceOperation",
+        "_committer": "Committer LanceOperation LancePlan OperationPlan",
         "_data": "ArrowStream Data as_reader check_stream differences read_any refuse_fractions",
         "_dataset": "open_dataset",
         "_drop": "drop_table",
@@ -144,6 +154,7 @@ __getattr__ = load_names(
         "_lance": "is_foreign is_panic meaning_of told_by translate_errors",
         "_ledger": "Ledger",
         "_log_rules": "After changes_rows check_log_id lost_log register_keeper",
+        "_loop": "CommitPlan make_version",
         "_namespace": "Namespace",
         "_opening": "create_hooked open_hooked",
         "_operation": "AlreadyAppliedError Committed DatasetHook CommitHook",
