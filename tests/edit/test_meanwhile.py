@@ -218,9 +218,9 @@ def test_the_error_says_what_others_did(table: Any) -> None:
 # Each rule, taken out
 
 
-LOOK = "            self._obstacle = self._look("
-OPERATION = "            operation = files.operation("
-MOMENT = (OPERATION, f"            moment()\n{OPERATION}")
+LOOK = "        obstacle = self._look("
+OPERATION = "        operation = self._files.operation("
+MOMENT = (OPERATION, f"        moment()\n{OPERATION}")
 
 
 def careless(*replacements: tuple[str, str]) -> Any:
@@ -286,7 +286,7 @@ def test_without_the_count_of_deleted_rows_a_deleted_row_is_back(table: Any) -> 
 def test_without_new_deletion_files_deleted_rows_are_back(table: Any) -> None:
     """The file that was written first does not know of rows that others deleted since."""
     engine = careless(
-        (LOOK, f"            files.operation(base, ())\n{LOOK}"),
+        (LOOK, f"        self._files.operation(self._seen, ())\n{LOOK}"),
         ("if kept is not None and kept[0] == before.deletion_file:", "if kept is not None:"),
     )
     other = lambda: table.delete("k = 5")  # noqa: E731
