@@ -14,8 +14,8 @@ from typing import Any
 import lance.optimize
 
 from holdfast._clock import Clock, SystemClock
-from holdfast.commits import report_commits, translate_errors
-from holdfast.errors import ConflictError, InvalidInputError
+from holdfast.commits import CommitPlan, make_version, report_commits, translate_errors
+from holdfast.errors import ConflictError, InvalidInputError, NextStep
 from holdfast.options import StorageOptions
 from holdfast.spark._place import Place
 from holdfast.spark._progress import Progress, Session
@@ -25,7 +25,6 @@ from holdfast.table import Table
 optimize: Any = lance.optimize  # Any: its stubs lack `json` and `from_json`
 
 _TASK = "holdfast.spark._compact:execute"
-_TRIES = 3
 _MOST_ROWS = 2**31
 
 
@@ -68,56 +67,84 @@ def compact(
         ConflictError: others changed the same fragments, again and again.
         HoldfastError: Spark's job failed, or the commit; no row has changed.
     """
-    clock = clock or SystemClock()
-    begun = clock.elapsed()
     settings = {} if target_rows is None else {"target_rows_per_fragment": _rows(target_rows)}
-    for left in reversed(range(_TRIES)):
-        try:
-            done = _compact_once(spark, table, options, settings, progress)
-        except ConflictError:
-            if not left:
-                raise
-        else:
-            version, rows, removed, added = done
-            return CompactResult(
-                version=version,
-                rows=rows,
-                fragments_removed=removed,
-                fragments_added=added,
-                txn=None,
-                applied=bool(removed),
-                elapsed=clock.elapsed() - begun,
-            )
-    raise AssertionError("unreachable")
-
-
-def _compact_once(
-    spark: Session,
-    table: Table,
-    options: Mapping[str, str],
-    settings: Mapping[str, Any],
-    progress: Progress | None,
-) -> tuple[int, int, int, int]:
-    base = table.dataset()
-    with translate_errors(table.uri):
-        tasks = optimize.Compaction.plan(base, dict(settings)).tasks
-    if not tasks:
-        return int(base.version), 0, 0, 0
-    given = {"uri": table.uri, "options": dict(options), "version": int(base.version)}
-    answers = run_tasks(
-        spark,
-        _TASK,
-        [{**given, "task": task.json()} for task in tasks],
-        description=f"holdfast: compact {table.uri}",
-        progress=progress,
+    clock = clock or SystemClock()
+    return make_version(
+        CompactPlan(
+            spark=spark,
+            table=table,
+            options=options,
+            settings=settings,
+            progress=progress,
+            clock=clock,
+            begun=clock.elapsed(),
+        )
     )
-    rewritten = [optimize.RewriteResult.from_json(answer["rewritten"]) for answer in answers]
-    newest = table.dataset()
-    with translate_errors(table.uri), report_commits(newest):
-        metrics = optimize.Compaction.commit(newest, rewritten)
-    version = table.dataset().version
-    rows = sum(int(answer["rows"]) for answer in answers)
-    return int(version), rows, int(metrics.fragments_removed), int(metrics.fragments_added)
+
+
+@dataclass(kw_only=True)
+class CompactPlan(CommitPlan[CompactResult]):
+    """Fragments that tasks rewrite; Lance commits them, by the hook of the table's dataset.
+
+    Whatever others changed in the same fragments, the work is done again: tasks wrote what was
+    there before.
+    """
+
+    builds = 3
+
+    spark: Session
+    table: Table
+    options: Mapping[str, str]
+    settings: Mapping[str, Any]
+    progress: Progress | None
+    clock: Clock
+    begun: float
+
+    def build(self) -> CompactResult | None:
+        """Plan at the newest version, and let tasks rewrite."""
+        uri = self.table.uri
+        base = self.table.dataset()
+        version = int(base.version)
+        with translate_errors(uri):
+            tasks = optimize.Compaction.plan(base, dict(self.settings)).tasks
+        if not tasks:
+            return self._result(version, 0, 0, 0)
+        given = {"uri": uri, "options": dict(self.options), "version": version}
+        self._answers = run_tasks(
+            self.spark,
+            _TASK,
+            [{**given, "task": task.json()} for task in tasks],
+            description=f"holdfast: compact {uri}",
+            progress=self.progress,
+        )
+        return None
+
+    def attempt(self) -> CompactResult:
+        """Commit what the tasks rewrote."""
+        table, answers = self.table, self._answers
+        rewritten = [optimize.RewriteResult.from_json(answer["rewritten"]) for answer in answers]
+        newest = table.dataset()
+        with translate_errors(table.uri), report_commits(newest):
+            metrics = optimize.Compaction.commit(newest, rewritten)
+        rows = sum(int(answer["rows"]) for answer in answers)
+        removed, added = int(metrics.fragments_removed), int(metrics.fragments_added)
+        return self._result(int(table.dataset().version), rows, removed, added)
+
+    def judge(self, error: ConflictError) -> NextStep:
+        """Let the tasks rewrite what is there now."""
+        del error
+        return NextStep.REBUILD
+
+    def _result(self, version: int, rows: int, removed: int, added: int) -> CompactResult:
+        return CompactResult(
+            version=version,
+            rows=rows,
+            fragments_removed=removed,
+            fragments_added=added,
+            txn=None,
+            applied=bool(removed),
+            elapsed=self.clock.elapsed() - self.begun,
+        )
 
 
 def execute(given: dict[str, Any]) -> dict[str, Any]:
