@@ -14,7 +14,7 @@ import pytest
 from lance.fragment import FragmentMetadata, write_fragments
 
 from commits.table_worker import Place, rows
-from holdfast.commits._appends import Append, Appender, Waiting
+from holdfast.commits._appends import Append, Appender, AppendPlan, Waiting
 from holdfast.commits._group import GroupCommit, Ticket
 from holdfast.errors import CommitUnknownError, ConflictError, InvalidInputError, UnavailableError
 
@@ -131,17 +131,18 @@ def test_what_meets_all_is_told_to_all_and_tried_once(
 
 def test_an_append_outlasts_lances_patience(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     table = place.create()
+    fragments = write_fragments(rows(1), table.dataset(), mode="append")
     tries = []
-    commit = Appender._try_commit
+    attempt = AppendPlan.attempt
 
-    def lose_twice(appender: Appender, waiting: Sequence[Waiting]) -> int:
-        tries.append(len(waiting))
+    def lose_twice(plan: AppendPlan) -> Any:
+        tries.append(len(plan._appends))
         if len(tries) % 3:
             raise ConflictError("other writers were faster")
-        return commit(appender, waiting)
+        return attempt(plan)
 
-    monkeypatch.setattr(Appender, "_try_commit", lose_twice)
-    assert table.append(rows(1)).applied
+    monkeypatch.setattr(AppendPlan, "attempt", lose_twice)
+    assert table.commit(fragments).applied
     assert tries == [1, 1, 1]
     assert place.ids() == [1]
 

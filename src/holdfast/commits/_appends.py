@@ -20,10 +20,12 @@ from holdfast.commits._columns import (
     columns_of,
     fields_of,
 )
+from holdfast.commits._committer import LanceOperation, LancePlan
 from holdfast.commits._direct import Direct
 from holdfast.commits._floor import check_not_due
 from holdfast.commits._group import GroupCommit, Ticket
 from holdfast.commits._log_rules import After
+from holdfast.commits._loop import make_version
 from holdfast.commits._opening import open_hooked
 from holdfast.commits._operation import (
     AlreadyAppliedError,
@@ -32,10 +34,9 @@ from holdfast.commits._operation import (
     DatasetHook,
     LentHook,
 )
-from holdfast.commits._queue import Queue
 from holdfast.commits._syncing import SYNCING
 from holdfast.commits._versions import Versions
-from holdfast.errors import ConflictError, ErrorKind, InvalidInputError, NextStep, NotFoundError
+from holdfast.errors import ConflictError, ErrorKind, InvalidInputError, NotFoundError
 from holdfast.formats import Shape, read_config, read_mark, version_name
 from holdfast.storage import SupportsLocalFiles
 from holdfast.txn import Txn
@@ -48,9 +49,6 @@ _OF_ONE = {
     ErrorKind.NOT_FOUND,
     ErrorKind.STALE_WORK,
 }
-
-
-_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +158,6 @@ class Appender:
 
     def __init__(self, versions: Versions) -> None:
         self._versions = versions
-        self._queue = Queue(versions.core.store)
         self._group: GroupCommit[Waiting, Committed] = GroupCommit(self._commit)
         self._direct = Direct(versions)
         self._local = isinstance(versions.core.store, SupportsLocalFiles)
@@ -265,77 +262,31 @@ class Appender:
             self._commit([ticket])
 
     def _commit_once(self, waiting: Sequence[Waiting]) -> int:
-        """Commit, and again when others were faster than Lance has patience for.
+        """Make one version of all of them: here if they are plain, else by Lance."""
+        appends = [one.append for one in waiting]
 
-        Appends read nothing, so they fit on any newer version with the same columns.
-        """
-        for left in reversed(range(_TRIES)):
-            try:
-                return self._try_commit(waiting)
-            except ConflictError as error:
-                if error.next_step is not NextStep.AGAIN or not left:
-                    raise
-        raise AssertionError("unreachable")
-
-    def _try_commit(self, waiting: Sequence[Waiting]) -> int:
         def durable() -> None:
             for one in waiting:
                 one.durable()
 
-        def when_durable(manifest: bytes) -> bytes:
-            durable()
-            if undated:
-                check_not_due(self._versions.core.store, read_mark(read_config(manifest)), undated)
-            return manifest
+        version = self._append_directly(appends, durable)
+        if version is None:
+            version = make_version(AppendPlan(self._versions, appends, durable)).version
+        return version
 
-        appends = [one.append for one in waiting]
-        undated = [file for one in appends if one.read_version is None for file in one.files]
-        begun_on = [one.read_version for one in appends if one.read_version is not None]
-        txns = [txn for append in appends for txn in append.txns]
-        fragments = [fragment for append in appends for fragment in append.fragments]
-        after = _joined(appends)
-        version = self._try_direct(appends, fragments, txns, durable, after)
-        if version is not None:
-            return version
-        with self._queue.line() as line:
-            self._queue.wait(line)
-            operation = CommitHook(
-                self._versions,
-                txns,
-                synced=True,
-                edit=when_durable,
-                files=[file for append in appends for file in append.files],
-                decided=line.close,
-                begun_on=min(begun_on, default=None),
-                after=after,
-                built_anew=True,
-            )
-            with operation.raising_outcome():
-                table = self._borrowed(appends, operation) or self._opened(operation)
-                self._check_applied(table, txns)
-                _check_columns(columns_of(table), appends)
-                done = lance.LanceDataset.commit(
-                    table, lance.LanceOperation.Append(fragments), read_version=table.version
-                )
-                operation.returned(int(done.version))
-        return int(operation.version or 0)
-
-    def _try_direct(
-        self,
-        appends: Sequence[Append],
-        fragments: Sequence[Any],
-        txns: Sequence[Txn],
-        durable: Callable[[], None],
-        after: After | None,
+    def _append_directly(
+        self, appends: Sequence[Append], durable: Callable[[], None]
     ) -> int | None:
         """Commit without Lance; return the version, or None if only Lance can."""
         shape = appends[0].shape
         if shape is None or any(one.shape != shape for one in appends):
             return None
+        fragments = [fragment for append in appends for fragment in append.fragments]
         read_version = min(append.read_version or 0 for append in appends)
         transaction = self._direct.transaction(fragments, read_version)
         if transaction is None:
             return None
+        txns = [txn for append in appends for txn in append.txns]
         written = SYNCING.submit(partial(self._direct.write, transaction)).result
         if self._local:
             written()  # a turn is scarce: nothing is left to do in it
@@ -344,38 +295,73 @@ class Appender:
             durable()
             written()
 
-        with self._queue.line() as line:
-            self._queue.wait(line)
+        queue = self._versions.queue
+        with queue.line() as line:
+            queue.wait(line)
+            after = _joined(appends)
             version = self._direct.commit(transaction, shape, txns, all_durable, after)
         if version is not None and self._local:
             self._direct.leave_hint(version)
         return version
 
-    def _check_applied(self, table: lance.LanceDataset, txns: Sequence[Txn]) -> None:
-        """Save Lance a try that the hook would refuse, and a warning on stderr; no decision."""
-        applied = self._versions.ledger.applied(table.config(), txns) if txns else []
-        if applied:
-            raise AlreadyAppliedError("in the table already", txns=applied, version=table.version)
 
-    def _opened(self, operation: CommitHook) -> lance.LanceDataset:
-        client: Any = operation  # Any: Lance wants a namespace and gets one by its methods
-        return open_hooked(client)
+class AppendPlan(LancePlan):
+    """Appends of one group, as one version that Lance makes.
 
-    def _borrowed(
-        self, appends: Sequence[Append], operation: CommitHook
-    ) -> lance.LanceDataset | None:
+    Appends read nothing, so they fit on any newer version with the same columns.
+    """
+
+    def __init__(
+        self, versions: Versions, appends: Sequence[Append], durable: Callable[[], None]
+    ) -> None:
+        begun_on = (one.read_version for one in appends if one.read_version is not None)
+        super().__init__(
+            versions,
+            [txn for append in appends for txn in append.txns],
+            synced=True,
+            edit=self._when_durable,
+            files=[file for append in appends for file in append.files],
+            begun_on=min(begun_on, default=None),
+            after=_joined(appends),
+            built_anew=True,
+        )
+        self._appends = appends
+        self._durable = durable
+
+    def open(self, hook: CommitHook) -> lance.LanceDataset:
+        """Return the version that an append brought, if it is the newest still."""
+        return self._borrowed(hook) or super().open(hook)
+
+    def operation(self, newest: lance.LanceDataset) -> tuple[LanceOperation, int]:
+        """Return one append of all fragments."""
+        _check_columns(columns_of(newest), self._appends)
+        fragments = [fragment for append in self._appends for fragment in append.fragments]
+        return lance.LanceOperation.Append(fragments), int(newest.version)
+
+    def find(self, error: ConflictError) -> None:
+        """Leave it to the group: some of the appends may be in the table, and others not."""
+
+    def _when_durable(self, manifest: bytes) -> bytes:
+        self._durable()
+        undated = [one for one in self._appends if one.read_version is None]
+        if undated:
+            files = [file for append in undated for file in append.files]
+            check_not_due(self.versions.core.store, read_mark(read_config(manifest)), files)
+        return manifest
+
+    def _borrowed(self, hook: CommitHook) -> lance.LanceDataset | None:
         """Return the newest handle that the appends brought, unless there is a newer version.
 
         Only to save time: a version that is decided but not there yet shows in the decision.
         """
-        handles = [append.handle for append in appends if append.handle is not None]
+        handles = [one.handle for one in self._appends if one.handle is not None]
         if not handles:
             return None
         newest = max(handles, key=lambda handle: int(handle.table.version))
         try:
-            self._versions.core.store.head(version_name(newest.table.version + 1).path)
+            self.versions.core.store.head(version_name(newest.table.version + 1).path)
         except NotFoundError:
-            newest.hook.operation = operation
+            newest.hook.operation = hook
             return newest.table
         return None
 
