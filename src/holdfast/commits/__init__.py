@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.commits._dataset import open_dataset
     from holdfast.commits._drop import drop_table
     from holdfast.commits._folders import Folders
-    from holdfast.commits._group import GroupCommit, Ticket
+    from holdfast.commits._group import GroupCommit, GroupItem
     from holdfast.commits._held import hold, report_commits
     from holdfast.commits._history import (
         VERSIONS_FOLDER,
@@ -83,6 +83,7 @@ __all__ = [
     "Edit",
     "Folders",
     "GroupCommit",
+    "GroupItem",
     "LanceOperation",
     "LancePlan",
     "Ledger",
@@ -91,7 +92,6 @@ __all__ = [
     "Prepared",
     "Records",
     "TableStatus",
-    "Ticket",
     "VersionInfo",
     "Versions",
     "VersionsBoundary",
@@ -143,7 +143,7 @@ __getattr__ = load_names(
         "_dataset": "open_dataset",
         "_drop": "drop_table",
         "_folders": "Folders",
-        "_group": "GroupCommit Ticket",
+        "_group": "GroupCommit GroupItem",
         "_held": "hold report_commits",
         "_history": (
             "VERSIONS_FOLDER Records TableStatus VersionInfo foreign in_parallel "

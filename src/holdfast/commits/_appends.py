@@ -23,7 +23,7 @@ from holdfast.commits._columns import (
 from holdfast.commits._committer import LanceOperation, LancePlan
 from holdfast.commits._direct import Direct
 from holdfast.commits._floor import check_not_due
-from holdfast.commits._group import GroupCommit, Ticket
+from holdfast.commits._group import GroupCommit, GroupItem
 from holdfast.commits._log_rules import After
 from holdfast.commits._loop import make_version
 from holdfast.commits._opening import open_hooked
@@ -36,7 +36,13 @@ from holdfast.commits._operation import (
 )
 from holdfast.commits._syncing import SYNCING
 from holdfast.commits._versions import Versions
-from holdfast.errors import ConflictError, ErrorKind, InvalidInputError, NotFoundError
+from holdfast.errors import (
+    CommitUnknownError,
+    ConflictError,
+    ErrorKind,
+    InvalidInputError,
+    NotFoundError,
+)
 from holdfast.formats import Shape, read_config, read_mark, version_name
 from holdfast.storage import SupportsLocalFiles
 from holdfast.txn import Txn
@@ -96,14 +102,6 @@ class Prepared:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """An append, and what waits until its data files are durable; raises if they are not."""
-
-    append: Append
-    durable: Callable[[], None]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
     """What one caller wants to add.
@@ -150,7 +148,26 @@ class Append:
         return fields_of(self.fragments)
 
 
-Tickets = Sequence[Ticket[Waiting, Committed]]
+class AppendRequest(GroupItem):
+    """An append that waits for its group, and what came of it.
+
+    Args:
+        append: what to add.
+        durable: waits until its data files are durable; raises if they are not.
+    """
+
+    __slots__ = ("append", "committed", "durable")
+
+    def __init__(self, append: Append, durable: Callable[[], None]) -> None:
+        super().__init__()
+        self.append = append
+        self.durable = durable
+        self.committed: Committed | None = None
+
+    def succeed(self, committed: Committed) -> None:
+        """Give the append its result."""
+        self.committed = committed
+        self.answer()
 
 
 class Appender:
@@ -158,7 +175,14 @@ class Appender:
 
     def __init__(self, versions: Versions) -> None:
         self._versions = versions
-        self._group: GroupCommit[Waiting, Committed] = GroupCommit(self._commit)
+        # No gathering: those just woken write data files before they come back.
+        self._group = GroupCommit(
+            self._commit_group,
+            name="holdfast-appends",
+            wrapped=_cut_short,
+            stops=False,
+            gathers=False,
+        )
         self._direct = Direct(versions)
         self._local = isinstance(versions.core.store, SupportsLocalFiles)
         self._ready: _Ready | None = None
@@ -226,7 +250,10 @@ class Appender:
             StaleWorkError: vacuum may have taken a data file.
             LogWaitsError, LogLostError: see `holdfast.commits._log_rules`.
         """
-        return self._group.submit(Waiting(append, self._sync(append.files)))
+        request = AppendRequest(append, self._sync(append.files))
+        self._group.submit(request)
+        assert request.committed is not None  # noqa: S101 - else `submit` raised its error
+        return request.committed
 
     def _sync(self, files: Sequence[str]) -> Callable[[], None]:
         """Make files durable: immediately if we must wait anyway, else while Lance commits."""
@@ -235,39 +262,39 @@ class Appender:
             return _nothing
         return SYNCING.submit(partial(self._versions.sync, files)).result
 
-    def _commit(self, tickets: Tickets) -> None:
-        """Give every ticket its outcome."""
-        waiting = list(tickets)
+    def _commit_group(self, items: Sequence[GroupItem]) -> None:
+        """Give every append of a group its own outcome."""
+        waiting = [item for item in items if isinstance(item, AppendRequest)]
         while waiting:
             now = _distinct(waiting)
             try:
-                version = self._commit_once([ticket.item for ticket in now])
+                version = self._commit_once(now)
             except AlreadyAppliedError as error:
-                _settle_applied(now, error)
+                _answer_applied(now, error)
             except Exception as error:  # noqa: BLE001 - each waiter gets it, as it is
                 self._fail(now, error)
             else:
-                for ticket in now:
-                    ticket.succeed(Committed(version, applied=True))
-            waiting = [ticket for ticket in waiting if not ticket.done]
+                for request in now:
+                    request.succeed(Committed(version, applied=True))
+            waiting = [request for request in waiting if not request.answered]
 
-    def _fail(self, tickets: Tickets, error: Exception) -> None:
+    def _fail(self, requests: Sequence[AppendRequest], error: Exception) -> None:
         """Let one bad append not sink the others; but never repeat what may have landed."""
         kind = getattr(error, "kind", ErrorKind.COMMIT_UNKNOWN)
-        if len(tickets) == 1 or kind not in _OF_ONE:
-            for ticket in tickets:
-                ticket.fail(error)
+        if len(requests) == 1 or kind not in _OF_ONE:
+            for request in requests:
+                request.answer(error)
             return
-        for ticket in tickets:
-            self._commit([ticket])
+        for request in requests:
+            self._commit_group([request])
 
-    def _commit_once(self, waiting: Sequence[Waiting]) -> int:
+    def _commit_once(self, requests: Sequence[AppendRequest]) -> int:
         """Make one version of all of them: here if they are plain, else by Lance."""
-        appends = [one.append for one in waiting]
+        appends = [request.append for request in requests]
 
         def durable() -> None:
-            for one in waiting:
-                one.durable()
+            for request in requests:
+                request.durable()
 
         version = self._append_directly(appends, durable)
         if version is None:
@@ -390,22 +417,30 @@ def _check_columns(now: Columns, appends: Sequence[Append]) -> None:
             raise InvalidInputError("the fragments have columns that the table does not have")
 
 
-def _distinct(tickets: Tickets) -> list[Ticket[Waiting, Committed]]:
+def _distinct(requests: Sequence[AppendRequest]) -> list[AppendRequest]:
     """Leave out repeats of a transaction: they find it applied once the first one is in."""
     seen: set[Txn] = set()
     chosen = []
-    for ticket in tickets:
-        txns = ticket.item.append.txns
+    for request in requests:
+        txns = request.append.txns
         if not seen.intersection(txns):
-            chosen.append(ticket)
+            chosen.append(request)
         seen.update(txns)
     return chosen
 
 
-def _settle_applied(tickets: Tickets, error: AlreadyAppliedError) -> None:
-    for ticket in tickets:
-        append = ticket.item.append
+def _answer_applied(requests: Sequence[AppendRequest], error: AlreadyAppliedError) -> None:
+    for request in requests:
+        append = request.append
         if append.others and not set(append.txns).isdisjoint(error.txns):
-            ticket.fail(error)  # only some of its rows are there: whoever joined them parts them
+            request.answer(error)  # only some of its rows are there: whoever joined them parts them
         elif append.txn in error.txns:
-            ticket.succeed(Committed(error.version, applied=False))
+            request.succeed(Committed(error.version, applied=False))
+
+
+def _cut_short(error: BaseException) -> CommitUnknownError:
+    return CommitUnknownError(
+        "the thread that committed this write was interrupted, so its outcome is unknown: repeat "
+        "it with the same txn",
+        reason=type(error).__name__,
+    )

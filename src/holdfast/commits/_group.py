@@ -1,25 +1,37 @@
-"""`LogQueue`: what callers hand in while one of them writes is written together next.
+"""`GroupCommit`: what callers hand in while one of them commits is committed together next.
 
-There is no thread to wait for: a caller that finds nobody writing writes itself, and leads. Those
-who come meanwhile wait in a queue; when the leader's own item is done it passes the lead to the
-first of them, who takes everything that is there. Items whose callers do not wait are written by
-a worker thread, which starts when it is first needed.
+A table's appends become one version, a writer's puts one entry of the log. Each caller gets its
+own result, or the error that is its own; an outcome that nobody knows is everybody's.
+
+There is no thread to wait for: a caller that finds nobody committing commits itself, and leads.
+Those who come meanwhile wait in a queue; when the leader's own item is done it passes the lead to
+the first of them, who takes everything that is there. Items whose callers do not wait are
+committed by a worker thread, which starts when it is first needed.
 
     submit(a) leads: [a]          submit(b), submit(c) wait
     a is done, b leads: [b c]     submit(d) waits ...
 
-Items are written in the order they came, and are done in that order. When writing fails for
-good, every item that is not done gets the error, and so does every later caller.
+Items are committed in the order they came, and are done in that order.
 
-Those who were just woken often come back with their next item. Were the next leader to write
-before they do, two halves would take turns, each waiting for the other. So a leader waits
-until as many have come back as were woken, for at most a part of the time that the last write
-took; and when they do not come back, the next leaders do not wait. A caller that was alone in
-the last group waits for nobody.
+| an error of ...                | who gets it                                                   |
+|--------------------------------|---------------------------------------------------------------|
+| one item (`item.answer`)       | its caller                                                    |
+| the whole group, or Ctrl-C in  | every item of the group that has no outcome yet, as `wrapped` |
+| the leader                     | makes it; a queue that `stops` gives it to all who wait and   |
+|                                | all who come, else the next group goes on                     |
+
+A log stops: what may or may not be at a position would be followed by what must come after it. A
+table goes on: its versions do not follow each other in any order that callers know.
+
+Those who were just woken often come back with their next item. Were the next leader to commit
+before they do, two halves would take turns, each waiting for the other. So where `gathers` is set,
+a leader waits until as many have come back as were woken, for at most a part of the time that the
+last commit took; and when they do not come back, the next leaders do not wait. A caller that was
+alone in the last group waits for nobody.
 
 A leader wakes two: the next leader, and one of those whose items are done; that one wakes the
 next, and so on. Were the leader to wake all, each would take its turn at Python's lock before
-the log gets on.
+the next commit gets on.
 
 Items whose callers do not wait may wait for each other: the worker lets up to `linger` pass
 since the oldest of them came, unless somebody waits behind them or a group is full.
@@ -28,17 +40,18 @@ Futures are told by the worker while it does not lead, or by who stops everythin
 as their callback may put and flush like everybody else.
 
 A caller may be interrupted (Ctrl-C) at any point: one that waits takes its item back or leaves
-it to the leader, one that leads stops everything with the error that `wrapped` makes, and nobody
+it to the leader, one that leads gives up its group with the error that `wrapped` makes, and nobody
 waits for either. So the lock is a plain one, taken by `with` alone; what must change together
 changes without a call in between, since only calls and jumps back are interrupted; and callers
 wait for a `SimpleQueue`, never for an `Event` (`_wakeup.py` says why).
 
-The lock guards the queue and who leads. It is never held while writing.
+The lock guards the queue and who leads. It is never held while committing.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -50,28 +63,30 @@ from typing import Protocol
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._wakeup import await_item
-from holdfast.commits import is_panic
+from holdfast.commits._lance import is_panic
 from holdfast.errors import HoldfastError
 
-log = logging.getLogger("holdfast.shard")
+log = logging.getLogger("holdfast.commits")
 
 GATHERING_SHARE = 1.0
-"""How long a leader waits for those just woken, as a share of the time that the last write took."""
+"""How long a leader waits for those just woken, as a share of what the last commit took."""
 _LONGEST_GATHERING_SECONDS = 0.05
 _MOST_SKIPPED = 64
+_NO_LIMIT = sys.maxsize
 
 
-class Item:
-    """One thing to write.
+class GroupItem:
+    """One thing to commit.
 
     Args:
         size: bytes it counts for.
         rows: rows it counts for.
-        alone: it is never written together with others.
+        alone: it is never committed together with others.
     """
 
     __slots__ = (
         "alone",
+        "answered",
         "done",
         "error",
         "follower",
@@ -94,11 +109,12 @@ class Item:
         self.leads = False
         self.waits = False
         self.done = False
-        self.error: HoldfastError | None = None
+        self.answered = False  # it has an outcome of its own, whatever becomes of its group
+        self.error: Exception | None = None
         self.future: Future[object] | None = None
         # Tells a caller that waits: its item is done, or it is to lead.
         self.turn: SimpleQueue[None] = SimpleQueue()
-        self.follower: Item | None = None  # whom the caller wakes when its own item is done
+        self.follower: GroupItem | None = None  # whom the caller wakes when its own item is done
 
     def result(self) -> object:
         """Return what a future is given when this is done."""
@@ -108,39 +124,51 @@ class Item:
         """Return an error as this item's caller gets it."""
         return error
 
+    def answer(self, error: Exception | None = None) -> None:
+        """Give the item an outcome of its own: it is committed, or has an error."""
+        self.error = error
+        self.answered = True
 
-class Write(Protocol):
-    """Writes items, all of them or none; raises only when writing has failed for good."""
 
-    def __call__(self, items: Sequence[Item]) -> None:
-        """Write."""
+class CommitGroup(Protocol):
+    """Commits items, all of them or none, but for those that it answers one by one."""
+
+    def __call__(self, items: Sequence[GroupItem]) -> None:
+        """Commit; an error that is raised is that of all items which are not answered."""
         ...
 
 
-class LogQueue:
-    """Writes what many threads submit, in order.
+class GroupCommit:
+    """Commits what many threads submit, in order.
 
     Args:
-        write: writes a group; called by one thread at a time.
+        commit: commits a group; called by one thread at a time.
         name: of the worker thread.
+        wrapped: turns what `commit` raised into the error that its group gets.
+        stops: such an error ends everything.
+        gathers: a leader waits for those who were just woken.
         max_bytes: how large a group may be; a single larger item is a group of its own.
         max_rows: likewise in rows.
-        wrapped: turns what `write` raised into the error that everybody gets.
         linger: how long items whose callers do not wait may wait for others.
+        clock: time.
     """
 
     def __init__(
         self,
-        write: Write,
+        commit: CommitGroup,
         *,
         name: str,
-        max_bytes: int,
-        max_rows: int,
         wrapped: Callable[[BaseException], HoldfastError],
+        stops: bool,
+        gathers: bool,
+        max_bytes: int = _NO_LIMIT,
+        max_rows: int = _NO_LIMIT,
         linger: timedelta = timedelta(0),
         clock: Clock | None = None,
     ) -> None:
-        self._write = write
+        self._commit = commit
+        self._stops = stops
+        self._gathers = gathers
         self._clock = clock or SystemClock()
         self._name = name
         self._max_bytes = max_bytes
@@ -149,14 +177,14 @@ class LogQueue:
         self._linger_seconds = linger.total_seconds()
         self._lock = threading.Lock()  # guards everything below
         self._work = threading.Condition(self._lock)
-        self._queue: deque[Item] = deque()
-        self._group: list[Item] = []  # what the leader has taken from the queue
-        self._told: deque[Item] = deque()  # those whose futures are to be told
+        self._queue: deque[GroupItem] = deque()
+        self._group: list[GroupItem] = []  # what the leader has taken from the queue
+        self._told: deque[GroupItem] = deque()  # those whose futures are to be told
         self._leading = False
-        self._write_seconds = 0.0  # what the last write took
+        self._commit_seconds = 0.0  # what the last commit took
         self._ended = 0.0  # when that was
         self._woken = 0  # callers of the last group, who may come back
-        self._gathering: Item | None = None  # the leader that waits for them
+        self._gathering: GroupItem | None = None  # the leader that waits for them
         self._awaited = 0  # how long the queue is when they are all back
         self._skip = 0  # leaders that are not to wait, since it was in vain
         self._skipped = 0
@@ -173,6 +201,11 @@ class LogQueue:
         return self._failure
 
     @property
+    def busy(self) -> bool:
+        """Tell whether whoever submits now will have to wait."""
+        return self._leading
+
+    @property
     def length(self) -> int:
         """Return how many items wait."""
         return len(self._queue)
@@ -183,15 +216,16 @@ class LogQueue:
         with self._lock:
             return sum(item.size for item in self._queue)
 
-    def submit(self, item: Item, *, wait: bool = True) -> None:
-        """Write an item, in its turn.
+    def submit(self, item: GroupItem, *, wait: bool = True) -> None:
+        """Commit an item, in its turn.
 
         Args:
             item: a new item.
-            wait: return when it is written; otherwise immediately, and its future tells.
+            wait: return when it is committed; otherwise immediately, and its future tells.
 
         Raises:
-            HoldfastError: writing failed for good, now or before; `item.failed` made it.
+            HoldfastError: its group failed, or everything stopped; `item.failed` made it.
+            Exception: what the item was answered with.
         """
         try:
             with self._lock:
@@ -209,8 +243,8 @@ class LogQueue:
             raise item.error
 
     def drain(self) -> None:
-        """Return when everything that was submitted so far is written, or has failed."""
-        last = Item()
+        """Return when everything that was submitted so far is committed, or has failed."""
+        last = GroupItem()
         try:
             with self._lock:
                 if self._failure is not None or not (self._leading or self._queue):
@@ -223,12 +257,12 @@ class LogQueue:
                 raise
 
     def hurry(self) -> None:
-        """Let what is queued be written without waiting for more."""
+        """Let what is queued be committed without waiting for more."""
         with self._lock:
             self._hurried = bool(self._queue)
             self._work.notify_all()
 
-    def _enqueue(self, item: Item, *, wait: bool) -> None:
+    def _enqueue(self, item: GroupItem, *, wait: bool) -> None:
         """Queue an item, and take or give the lead if nobody has it. Under the lock."""
         item.waits = wait
         item.leads = leads = not self._leading
@@ -243,7 +277,7 @@ class LogQueue:
         if leads and not wait:
             self._call_worker(item)
 
-    def _await(self, item: Item) -> None:
+    def _await(self, item: GroupItem) -> None:
         """Return when an item is done; lead when that is its caller's turn."""
         if not item.leads:
             await_item(item.turn)
@@ -252,10 +286,12 @@ class LogQueue:
         if not item.done:
             self._lead(item)
 
-    def _gather(self, me: Item) -> None:
+    def _gather(self, me: GroupItem) -> None:
         """Wait for those who were just woken, if they usually come back. For speed alone."""
+        if not self._gathers:
+            return
         with self._lock:
-            longest = min(self._write_seconds * GATHERING_SHARE, _LONGEST_GATHERING_SECONDS)
+            longest = min(self._commit_seconds * GATHERING_SHARE, _LONGEST_GATHERING_SECONDS)
             seconds = longest - (self._clock.elapsed() - self._ended)
             if len(self._queue) >= self._awaited or seconds <= 0:
                 return
@@ -271,7 +307,7 @@ class LogQueue:
             self._skipped = min(_MOST_SKIPPED, self._skipped * 2 + 1) if in_vain else 0
             self._skip = self._skipped
 
-    def _abandon(self, item: Item) -> None:
+    def _abandon(self, item: GroupItem) -> None:
         """Count no more on a caller that was interrupted."""
         with self._lock:
             item.waits = False
@@ -298,7 +334,7 @@ class LogQueue:
         self._tell()  # not left to the worker, which may be stuck in a write
 
     def close(self, error: HoldfastError) -> None:
-        """Take no more items, write those that are there, and end the worker.
+        """Take no more items, commit those that are there, and end the worker.
 
         Args:
             error: what later callers get.
@@ -313,8 +349,8 @@ class LogQueue:
         if worker is not None and worker is not threading.current_thread():
             worker.join()
 
-    def _lead(self, me: Item) -> None:
-        """Write groups until an item is done; then pass the lead on."""
+    def _lead(self, me: GroupItem) -> None:
+        """Commit groups until an item is done; then pass the lead on."""
         try:
             self._gather(me)
             while not me.done:
@@ -330,8 +366,8 @@ class LogQueue:
             if me.follower is not None:
                 _call(me.follower)
 
-    def _lead_once(self) -> Item | None:
-        """Write one group; return the first whose caller waits, to be woken."""
+    def _lead_once(self) -> GroupItem | None:
+        """Commit one group; return the first whose caller waits, to be woken."""
         if self._failure is not None:
             self.fail(self._failure)
             return None
@@ -340,13 +376,13 @@ class LogQueue:
         if not self._group:
             return None
         begun = self._clock.elapsed()
-        self._write(self._group)
+        self._commit(self._group)
         self._ended = self._clock.elapsed()
-        self._write_seconds = self._ended - begun
+        self._commit_seconds = self._ended - begun
         return self._done()
 
-    def _done(self) -> Item | None:
-        """Mark the group as written; return the first whose caller waits, each wakes the next.
+    def _done(self) -> GroupItem | None:
+        """Mark the group as done; return the first whose caller waits, each wakes the next.
 
         A caller that leads is that one: nobody before it in the queue waits.
         """
@@ -366,7 +402,7 @@ class LogQueue:
         return first
 
     def _take(self) -> None:
-        """Move what is written together from the queue to the group. Under the lock."""
+        """Move what is committed together from the queue to the group. Under the lock."""
         group = self._group
         self._hurried = False
         size = rows = 0
@@ -379,7 +415,7 @@ class LogQueue:
             group.append(item)  # first: an interrupt may leave it in both, never in none
             self._queue.popleft()
 
-    def _pass_on(self, me: Item) -> None:
+    def _pass_on(self, me: GroupItem) -> None:
         """Give the lead to somebody who waits, to the worker, or to nobody. Under the lock."""
         successor = None
         for item in self._queue:
@@ -397,29 +433,33 @@ class LogQueue:
             successor.leads = True
             successor.turn.put(None)
 
-    def _failed(self, me: Item, error: BaseException) -> None:
-        """Stop for good after an error of this leader."""
-        self.fail(self._wrapped(error))
-        failure = self._failure
-        assert failure is not None  # noqa: S101 - `fail` set it
+    def _failed(self, me: GroupItem, error: BaseException) -> None:
+        """Give up the group after an error of this leader; stop for good, or go on."""
+        failure = self._wrapped(error)
+        if self._stops:
+            self.fail(failure)
+            failure = self._failure or failure  # the first one counts
         with self._lock:
-            for item in self._group:
+            for item in dict.fromkeys((*self._group, me)):
                 if not item.done:
                     self._mark(item, item.failed(failure))
                 _call(item)
+                if item in self._queue:  # it was not taken, or an interrupt came in between
+                    self._queue.remove(item)
             self._group = []
-            me.leads = self._leading = False
+            self._pass_on(me)  # to nobody, if everything stopped: the queue is empty
         self._tell()
 
-    def _mark(self, item: Item, error: HoldfastError) -> None:
-        """Let an item fail. Under the lock."""
-        item.error = error
+    def _mark(self, item: GroupItem, error: HoldfastError) -> None:
+        """Let an item fail, unless it has an outcome of its own. Under the lock."""
+        if not item.answered:
+            item.error = error
         item.done = True
         _call(item)
         if item.future is not None:
             self._told.append(item)
 
-    def _call_worker(self, me: Item) -> None:
+    def _call_worker(self, me: GroupItem) -> None:
         """Give the lead to the worker. Under the lock."""
         me.leads = False
         self._worker_leads = True
@@ -459,8 +499,8 @@ class LogQueue:
             self._tell()
 
     def _lead_in_worker(self) -> None:
-        """Write one group; the lead comes back here while nobody waits for it."""
-        me = Item()
+        """Commit one group; the lead comes back here while nobody waits for it."""
+        me = GroupItem()
         me.leads = True
         try:
             self._linger()
@@ -485,7 +525,7 @@ class LogQueue:
             self._lingering = False
 
     def _is_due(self) -> bool:
-        """Tell whether what is queued is written without waiting for more. Under the lock."""
+        """Tell whether what is queued is committed without waiting for more. Under the lock."""
         queue = self._queue
         if not self._linger_seconds or not queue or self._failure or self._closed or self._hurried:
             return True
@@ -510,9 +550,9 @@ class LogQueue:
                     future.set_exception(item.error)
             except BaseException:
                 # A callback's, if it is no `Exception`; the futures behind it wait for this thread.
-                log.exception("a callback of a put's future failed")
+                log.exception("a callback of a future failed")
 
 
-def _call(item: Item) -> None:
+def _call(item: GroupItem) -> None:
     """Wake the caller, if it waits; may be repeated."""
     item.turn.put(None)
