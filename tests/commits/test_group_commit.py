@@ -187,9 +187,16 @@ def test_who_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sizes == [1] * 5
 
 
-def test_those_who_do_not_come_back_are_waited_for_ever_less_often() -> None:
+@pytest.mark.parametrize("gathers", [True, False])
+def test_those_who_do_not_come_back_are_waited_for_ever_less_often(gathers: bool) -> None:
     group = GroupCommit(
-        lambda _: None, name="t", max_bytes=1, max_rows=1, wrapped=broken, stops=True, gathers=True
+        lambda _: None,
+        name="t",
+        max_bytes=1,
+        max_rows=1,
+        wrapped=broken,
+        stops=True,
+        gathers=gathers,
     )
     waits: list[float] = []
 
@@ -206,7 +213,7 @@ def test_those_who_do_not_come_back_are_waited_for_ever_less_often() -> None:
         group._queue.append(leader)
         group._gather(leader)
         group._queue.clear()
-    assert len(waits) == 6  # after 1, 3, 7, 15 and 31 others
+    assert len(waits) == (6 if gathers else 0)  # after 1, 3, 7, 15 and 31 others
 
 
 class Named(GroupItem):
@@ -226,6 +233,7 @@ class Outcomes:
         self.outcomes: dict[str, object] = {}
         self.groups: list[list[str]] = []
         self._fails = fails
+        self._threads: list[threading.Thread] = []
         self._gate, self._begun = threading.Event(), threading.Event()
         self.group = GroupCommit(
             self._commit, name="worker", wrapped=broken, stops=stops, gathers=False
@@ -242,6 +250,8 @@ class Outcomes:
             if item.name == "bad":
                 item.answer(ValueError("its own"))
             if item.name == "breaks":
+                self._start("behind")
+                wait_for_length(self.group, 1)
                 raise self._fails
 
     def submit(self, name: str) -> None:
@@ -252,30 +262,33 @@ class Outcomes:
             self.outcomes[name] = type(error)
 
     def run(self, *names: str) -> None:
-        threads = [threading.Thread(target=self.submit, args=("first",), daemon=True)]
-        threads[0].start()
+        self._start("first")
         assert self._begun.wait(60)
         for number, name in enumerate(names, 1):
-            threads.append(threading.Thread(target=self.submit, args=(name,), daemon=True))
-            threads[-1].start()
+            self._start(name)
             wait_for_length(self.group, number)
         self._gate.set()
-        for thread in threads:
+        for thread in self._threads:  # grows meanwhile
             thread.join(60)
             assert not thread.is_alive()
+
+    def _start(self, name: str) -> None:
+        self._threads.append(threading.Thread(target=self.submit, args=(name,), daemon=True))
+        self._threads[-1].start()
 
 
 @pytest.mark.requirement("C1", "C8")
 def test_each_gets_its_own_outcome_and_what_is_unknown_is_everybody_s() -> None:
     world = Outcomes(stops=False, fails=OSError("broken"))
     world.run("own", "bad", "breaks", "last")
-    assert world.groups == [["first"], ["own", "bad", "breaks", "last"]]
+    assert world.groups == [["first"], ["own", "bad", "breaks", "last"], ["behind"]]
     assert world.outcomes == {
         "first": "committed",
         "own": "committed",
         "bad": ValueError,
         "breaks": PoisonedError,
         "last": PoisonedError,
+        "behind": "committed",
     }
     world.submit("later")
     assert world.outcomes["later"] == "committed"
@@ -290,5 +303,6 @@ def test_an_interrupted_leader_gives_its_group_up(stops: bool) -> None:
     assert world.outcomes["breaks"] is KeyboardInterrupt
     assert world.outcomes["last"] is PoisonedError
     world.submit("later")
-    assert world.outcomes["later"] == (PoisonedError if stops else "committed")
+    for name in ("behind", "later"):
+        assert world.outcomes[name] == (PoisonedError if stops else "committed")
     assert not world.group.busy
