@@ -11,12 +11,7 @@ if TYPE_CHECKING:
     from holdfast.commits._appends import Append, Appender, Prepared
     from holdfast.commits._boundary import KEPT_AT_LEAST, VersionsBoundary
     from holdfast.commits._columns import columns_of
-    from holdfast.commits._committer import (
-        Committer,
-        LanceOperation,
-        LancePlan,
-        OperationPlan,
-    )
+    from holdfast.commits._committer import LanceOperation, LancePlan, touch
     from holdfast.commits._data import (
         ArrowStream,
         Data,
@@ -77,7 +72,6 @@ __all__ = [
     "CommitPlan",
     "CommitResult",
     "Committed",
-    "Committer",
     "Data",
     "DatasetHook",
     "Edit",
@@ -88,7 +82,6 @@ __all__ = [
     "LancePlan",
     "Ledger",
     "Namespace",
-    "OperationPlan",
     "Prepared",
     "Records",
     "TableStatus",
@@ -127,6 +120,7 @@ __all__ = [
     "require_rows",
     "require_versions",
     "told_by",
+    "touch",
     "transaction_of",
     "translate_errors",
     "unfinished",
@@ -138,7 +132,7 @@ __getattr__ = load_names(
         "_appends": "Append Appender Prepared",
         "_boundary": "KEPT_AT_LEAST VersionsBoundary",
         "_columns": "columns_of",
-        "_committer": "Committer LanceOperation LancePlan OperationPlan",
+        "_committer": "LanceOperation LancePlan touch",
         "_data": "ArrowStream Data as_reader check_stream differences read_any refuse_fractions",
         "_dataset": "open_dataset",
         "_drop": "drop_table",

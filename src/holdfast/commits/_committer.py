@@ -1,10 +1,7 @@
 """Any Lance operation, built elsewhere, committed under a transaction id exactly once.
 
-The operation is tried again as it is when others were merely faster. When they changed what
-it is based on, its maker hears of a conflict: only he can build it anew.
-
-`LancePlan` is what every plan has in common whose version Lance makes: operations here, and
-appends that are not plain, indexes, changes of rows and merges elsewhere.
+`LancePlan` is what every plan has in common whose version Lance makes: operations here; appends
+that are not plain, indexes, changes of rows and merges elsewhere.
 """
 
 from __future__ import annotations
@@ -121,14 +118,10 @@ class LancePlan(CommitPlan[Committed]):
 
 
 class OperationPlan(LancePlan):
-    """An operation that was built elsewhere, and cannot be built anew here.
+    """An operation that was built elsewhere, upon one version or (None) whatever is the newest.
 
-    Args:
-        versions: of the table.
-        operation: what to do.
-        read_version: the version that it is based on; None: whatever is the newest.
-        txn: what makes a repeat harmless.
-        terms: for the hook.
+    It is tried again as it is when others were merely faster. When they changed what it is based
+    on, its maker hears of a conflict: only he can build it anew.
     """
 
     def __init__(
@@ -183,67 +176,14 @@ class ReplacingPlan(OperationPlan):
         return NextStep.AGAIN
 
 
-class Committer:
-    """Commits operations to one table."""
+def touch(versions: Versions, edit: Edit) -> int:
+    """Make a version that changes nothing but what `edit` does; return which.
 
-    def __init__(self, versions: Versions) -> None:
-        self._versions = versions
-
-    def commit(
-        self,
-        operation: LanceOperation,
-        *,
-        read_version: int,
-        txn: Txn | None = None,
-        edit: Edit | None = None,
-        begun_on: int | None = None,
-        after: After | None = None,
-    ) -> Committed:
-        """Make the next version by this operation, unless its transaction is in the table.
-
-        `begun_on` is the version that was read before its files were written, if that is
-        older than `read_version`; `after` tells how far the table's log was merged for it.
-
-        Raises:
-            LogWaitsError, LogLostError: see `holdfast.commits._log_rules`.
-            StaleWorkError: vacuum may have taken files that it shows.
-            ConflictError: others changed what it is based on; `next_step` tells whether
-                building it anew may help.
-            CommitUnknownError: the outcome could not be learnt; repeat with the same txn.
-            InvalidInputError, NotFoundError: no such operation or version.
-            HoldfastError: whatever `edit` raised, or a store; nothing was committed.
-        """
-        oldest = read_version if begun_on is None else min(read_version, begun_on)
-        return make_version(
-            OperationPlan(
-                self._versions,
-                operation,
-                read_version,
-                txn,
-                edit=edit,
-                begun_on=oldest,
-                after=after,
-            )
-        )
-
-    def replace_rows(
-        self, operation: LanceOperation, *, txn: Txn | None, begun_on: int | None = None
-    ) -> Committed:
-        """Make the next version by an operation that replaces all rows; the last one stands.
-
-        Raises:
-            HoldfastError: as for `commit`.
-        """
-        return make_version(ReplacingPlan(self._versions, operation, None, txn, begun_on=begun_on))
-
-    def touch(self, edit: Edit) -> int:
-        """Make a version that changes nothing but what `edit` does; return which.
-
-        Raises:
-            HoldfastError: as for `commit`.
-        """
-        nothing = lance.LanceOperation.UpdateConfig()
-        return make_version(OperationPlan(self._versions, nothing, None, None, edit=edit)).version
+    Raises:
+        HoldfastError: as for an operation.
+    """
+    nothing = lance.LanceOperation.UpdateConfig()
+    return make_version(OperationPlan(versions, nothing, None, None, edit=edit)).version
 
 
 def _check_operation(operation: object) -> None:

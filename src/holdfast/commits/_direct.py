@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import lance
@@ -160,7 +161,8 @@ class Direct:
             LogWaitsError, LogLostError: see `holdfast.commits._log_rules`.
             HoldfastError: a store gave no answer, or refused; nothing was decided.
         """
-        plan = PlainAppend(self, transaction, shape, txns, durable=durable, after=after)
+        line = PlaceInLine(self.versions)
+        plan = PlainAppend(self, transaction, shape, txns, durable, after, line)
         try:
             version = self._carry_out(plan)
         except CommitUnknownError:
@@ -240,62 +242,46 @@ class Direct:
                 self.versions.core.store.put(HINT_PATH, hint_of(version))
 
 
+@dataclass
 class PlainAppend(CommitPlan[int | None]):
-    """A plain append, upon one version after the other; its result is the version, or None.
-
-    Args:
-        direct: knows the newest version.
-        transaction: what is added; `durable` returns once it and the data files are.
-        shape: what the data files were written for.
-        txns: the transactions that it applies.
-        durable: see `transaction`.
-        after: how far the table's log was merged for it.
-    """
+    """A plain append, upon one version after the other; its result is as for `Direct.commit`."""
 
     tries = 1_500
 
-    def __init__(
-        self,
-        direct: Direct,
-        transaction: AppendTransaction,
-        shape: Shape,
-        txns: Sequence[Txn],
-        *,
-        durable: Callable[[], None],
-        after: After | None,
-    ) -> None:
-        self.line = PlaceInLine(direct.versions)
-        self._direct = direct
-        self._transaction = transaction
-        self._shape = shape
-        self._txns = txns
-        self._durable = durable
-        self._after = after
+    direct: Direct
+    transaction: AppendTransaction
+    shape: Shape  # what the data files were written for
+    txns: Sequence[Txn]
+    durable: Callable[[], None]
+    after: After | None
+    line: PlaceInLine
+    base: AppendBase | None = None  # the version to build on next
+    exact: bool = False  # it is surely the newest
 
     def build(self) -> None:
         """Choose the version to build on first."""
-        self._base, self._exact = self._direct.first()
+        self.base, self.exact = self.direct.first()
 
     def attempt(self) -> int | None:
         """Decide the version above the one to build on."""
-        base, direct = self._base, self._direct
+        base, direct = self.base, self.direct
         # Looked at anew after each loss: the winner may be a stock writer of any release.
-        if base is None or base.shape != self._shape or not base.takes(self._transaction.added):
+        if base is None or base.shape != self.shape or not base.takes(self.transaction.added):
             return None
         try:
             made = direct.versions.append(
                 base,
-                self._transaction,
-                self._txns,
-                self._durable,
+                self.transaction,
+                self.txns,
+                self.durable,
                 direct.clock.now(),
                 dated=not direct.remembers,
-                after=self._after,
+                after=self.after,
                 decided=self.line.leave,
                 races=direct.meets_others,
             )
         except LogLostError as error:
-            if self._exact:
+            if self.exact:
                 raise
             raise _PassingError("seen in an old version, perhaps") from error
         if isinstance(made, Lost):
@@ -306,13 +292,13 @@ class PlainAppend(CommitPlan[int | None]):
     def judge(self, error: ConflictError) -> NextStep:
         """Go on with the winner's version, or the newest, unless what is there stays there."""
         if isinstance(error, _LostError):
-            self._base, self._exact = self._direct.after_loss(error.winner, self.line)
+            self.base, self.exact = self.direct.after_loss(error.winner, self.line)
             return NextStep.AGAIN
         seen_there = isinstance(error, AlreadyAppliedError | LogWaitsError)
         # What was seen in a version that may not be the newest may be gone in that.
-        if self._exact if seen_there else error.next_step is not NextStep.AGAIN:
+        if self.exact if seen_there else error.next_step is not NextStep.AGAIN:
             return NextStep.NEVER
-        self._base, self._exact = self._direct.newest(), True
+        self.base, self.exact = self.direct.newest(), True
         return NextStep.AGAIN
 
     def give_up(self, error: ConflictError) -> ConflictError:

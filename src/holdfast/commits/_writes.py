@@ -17,7 +17,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from holdfast.commits._appends import Append, Appender, Prepared
 from holdfast.commits._columns import columns_of
-from holdfast.commits._committer import Committer, LanceOperation
+from holdfast.commits._committer import LanceOperation, OperationPlan, ReplacingPlan, Terms
 from holdfast.commits._data import Data, as_reader, check_stream, read_any
 from holdfast.commits._dataset import open_dataset
 from holdfast.commits._joined import join_rows
@@ -56,7 +56,6 @@ class Writes:
         self._core = versions.core
         self._merge_waiting = merge_waiting
         self.appender = Appender(versions)
-        self.committer = Committer(versions)
         self.has_log = False  # whether an append found rows that waited
 
     def append(self, data: Data, txn: TxnLike | None = None) -> CommitResult:
@@ -163,16 +162,9 @@ class Writes:
         _check_version(read_version)
         if isinstance(operation, lance.LanceOperation.Append) and edit is None:
             return self.commit_fragments(operation.fragments, txn, read_version)
-        done = self.committer.commit(
-            operation,
-            read_version=read_version,
-            txn=parsed,
-            edit=edit,
-            begun_on=begun_on,
-            after=after,
-        )
-        rows = _rows_of(operation) if done.applied else 0
-        return self._result(done.version, rows, txn, applied=done.applied, begun=begun)
+        terms = Terms(edit=edit, begun_on=begun_on, after=after)
+        plan = OperationPlan(self._versions, operation, read_version, parsed, **terms)
+        return self._commit_plan(plan, operation, txn, begun)
 
     def restore(self, version: int, txn: TxnLike | None = None) -> CommitResult:
         """Make an older version the newest one; see `Table.restore`."""
@@ -183,7 +175,10 @@ class Writes:
             newest = int(open_dataset(self._versions).version)
             return self._result(newest, 0, txn, applied=False, begun=begun)
         open_dataset(self._versions, version)
-        return self._replace_rows(lance.LanceOperation.Restore(version), txn, begun)
+        operation = lance.LanceOperation.Restore(version)
+        parsed = None if txn is None else parse_txn(txn)
+        plan = ReplacingPlan(self._versions, operation, None, parsed)
+        return self._commit_plan(plan, operation, txn, begun)
 
     def overwrite(self, data: Data, txn: TxnLike | None) -> CommitResult:
         """Replace all rows and columns; the newest of several overwrites stands."""
@@ -200,7 +195,9 @@ class Writes:
         with translate_errors(self._core.location):
             fragments = write_fragments(check_stream(reader, schema), table, mode="overwrite")
         operation = lance.LanceOperation.Overwrite(schema, fragments)
-        return self._replace_rows(operation, txn, begun, int(table.version))
+        begun_on = int(table.version)
+        plan = ReplacingPlan(self._versions, operation, None, parsed, begun_on=begun_on)
+        return self._commit_plan(plan, operation, txn, begun)
 
     def applied(self, txns: Sequence[TxnLike]) -> list[bool]:
         """Tell of each transaction whether the newest version holds it; see `Table.applied`."""
@@ -221,16 +218,10 @@ class Writes:
         self._versions.ledger.check_room(config, parsed)
         return False
 
-    def _replace_rows(
-        self,
-        operation: LanceOperation,
-        txn: TxnLike | None,
-        begun: float,
-        begun_on: int | None = None,
+    def _commit_plan(
+        self, plan: OperationPlan, operation: LanceOperation, txn: TxnLike | None, begun: float
     ) -> CommitResult:
-        """Commit what replaces all rows, whatever is newest."""
-        parsed = None if txn is None else parse_txn(txn)
-        done = self.committer.replace_rows(operation, txn=parsed, begun_on=begun_on)
+        done = make_version(plan)
         rows = _rows_of(operation) if done.applied else 0
         return self._result(done.version, rows, txn, applied=done.applied, begun=begun)
 

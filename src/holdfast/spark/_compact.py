@@ -7,7 +7,7 @@ but left files that `vacuum` takes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,84 +67,71 @@ def compact(
         ConflictError: others changed the same fragments, again and again.
         HoldfastError: Spark's job failed, or the commit; no row has changed.
     """
-    settings = {} if target_rows is None else {"target_rows_per_fragment": _rows(target_rows)}
     clock = clock or SystemClock()
-    return make_version(
-        CompactPlan(
-            spark=spark,
-            table=table,
-            options=options,
-            settings=settings,
-            progress=progress,
-            clock=clock,
-            begun=clock.elapsed(),
-        )
+    begun = clock.elapsed()
+    settings = {} if target_rows is None else {"target_rows_per_fragment": _rows(target_rows)}
+
+    def rewrite(version: int, tasks: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
+        given = {"uri": table.uri, "options": dict(options), "version": version}
+        inputs = [{**given, "task": task.json()} for task in tasks]
+        described = f"holdfast: compact {table.uri}"
+        return run_tasks(spark, _TASK, inputs, description=described, progress=progress)
+
+    version, rows, removed, added = make_version(CompactPlan(table, settings, rewrite))
+    return CompactResult(
+        version=version,
+        rows=rows,
+        fragments_removed=removed,
+        fragments_added=added,
+        txn=None,
+        applied=bool(removed),
+        elapsed=clock.elapsed() - begun,
     )
 
 
-@dataclass(kw_only=True)
-class CompactPlan(CommitPlan[CompactResult]):
+class CompactPlan(CommitPlan[tuple[int, int, int, int]]):
     """Fragments that tasks rewrite; Lance commits them, by the hook of the table's dataset.
 
-    Whatever others changed in the same fragments, the work is done again: tasks wrote what was
-    there before.
+    Its result is the version, and how many rows were rewritten, fragments removed and added.
     """
 
     builds = 3
 
-    spark: Session
-    table: Table
-    options: Mapping[str, str]
-    settings: Mapping[str, Any]
-    progress: Progress | None
-    clock: Clock
-    begun: float
+    def __init__(
+        self,
+        table: Table,
+        settings: Mapping[str, Any],
+        rewrite: Callable[[int, Sequence[Any]], Sequence[Mapping[str, Any]]],
+    ) -> None:
+        self._table = table
+        self._settings = settings
+        self._rewrite = rewrite
 
-    def build(self) -> CompactResult | None:
+    def build(self) -> tuple[int, int, int, int] | None:
         """Plan at the newest version, and let tasks rewrite."""
-        uri = self.table.uri
-        base = self.table.dataset()
-        version = int(base.version)
-        with translate_errors(uri):
-            tasks = optimize.Compaction.plan(base, dict(self.settings)).tasks
+        base = self._table.dataset()
+        with translate_errors(self._table.uri):
+            tasks = optimize.Compaction.plan(base, dict(self._settings)).tasks
         if not tasks:
-            return self._result(version, 0, 0, 0)
-        given = {"uri": uri, "options": dict(self.options), "version": version}
-        self._answers = run_tasks(
-            self.spark,
-            _TASK,
-            [{**given, "task": task.json()} for task in tasks],
-            description=f"holdfast: compact {uri}",
-            progress=self.progress,
-        )
+            return int(base.version), 0, 0, 0
+        self._answers = self._rewrite(int(base.version), tasks)
         return None
 
-    def attempt(self) -> CompactResult:
+    def attempt(self) -> tuple[int, int, int, int]:
         """Commit what the tasks rewrote."""
-        table, answers = self.table, self._answers
+        table, answers = self._table, self._answers
         rewritten = [optimize.RewriteResult.from_json(answer["rewritten"]) for answer in answers]
         newest = table.dataset()
         with translate_errors(table.uri), report_commits(newest):
             metrics = optimize.Compaction.commit(newest, rewritten)
         rows = sum(int(answer["rows"]) for answer in answers)
-        removed, added = int(metrics.fragments_removed), int(metrics.fragments_added)
-        return self._result(int(table.dataset().version), rows, removed, added)
+        version = int(table.dataset().version)
+        return version, rows, int(metrics.fragments_removed), int(metrics.fragments_added)
 
     def judge(self, error: ConflictError) -> NextStep:
-        """Let the tasks rewrite what is there now."""
+        """Let the tasks rewrite what is there now: they wrote what was there before."""
         del error
         return NextStep.REBUILD
-
-    def _result(self, version: int, rows: int, removed: int, added: int) -> CompactResult:
-        return CompactResult(
-            version=version,
-            rows=rows,
-            fragments_removed=removed,
-            fragments_added=added,
-            txn=None,
-            applied=bool(removed),
-            elapsed=self.clock.elapsed() - self.begun,
-        )
 
 
 def execute(given: dict[str, Any]) -> dict[str, Any]:
