@@ -197,9 +197,12 @@ def test_deleted_rows_that_a_restore_brings_back(table: Any) -> None:
 
 
 @both
-def test_a_repeat_of_the_same_transaction_meanwhile(table: Any) -> None:
+@pytest.mark.parametrize("tries", [1, 5])
+def test_a_repeat_of_the_same_transaction_meanwhile(table: Any, tries: int) -> None:
+    """Its rows are in the way, and yet nothing need be tried again."""
     other = lambda: table.update("k = 1", {"n": "n + 1"}, txn="once")  # noqa: E731
-    done = disturbed(table, Update("k = 1", {"n": "n + 1"}), other, txn="once")
+    done = disturbed(table, Update("k = 1", {"n": "n + 1"}), other, txn="once", tries=tries)
+    assert done.tries == 1
     assert not done.applied
     assert content(table)[1] == (1, "old")
 
