@@ -30,6 +30,7 @@ from holdfast.commits import (
     Writes,
     open_dataset,
     read_history,
+    touch,
 )
 from holdfast.core import TableCore
 from holdfast.edit import (
@@ -1066,7 +1067,7 @@ class Table:
         """
         return vacuum_table(
             self._core,
-            touch=self._writes.committer.touch,
+            touch=lambda edit: touch(self._versions, edit),
             what=what,
             grace=grace,
             keep_versions_for=keep_versions_for,

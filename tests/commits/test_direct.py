@@ -142,9 +142,7 @@ def test_other_writers_are_faster_again_and_again(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, rival = place.create(), place.open()
-    rival.writes.appender._queue = Queue(
-        rival.core.store, longest_wait_seconds=0
-    )  # it is not its turn
+    rival.versions.queue = Queue(rival.core.store, longest_wait_seconds=0)  # it is not its turn
     decide = Versions._decide
     left = iter(range(100, 105))
 

@@ -14,8 +14,8 @@ import pytest
 from lance.fragment import FragmentMetadata, write_fragments
 
 from commits.table_worker import Place, rows
-from holdfast.commits._appends import Append, Appender, Waiting
-from holdfast.commits._group import GroupCommit, Ticket
+from holdfast.commits._appends import Append, Appender, AppendPlan, AppendRequest
+from holdfast.commits._group import GroupCommit
 from holdfast.errors import CommitUnknownError, ConflictError, InvalidInputError, UnavailableError
 
 WAIT_SECONDS = 60
@@ -56,14 +56,14 @@ class Held:
         commit, submit = Appender._commit_once, GroupCommit.submit
         held = self
 
-        def wait_for_the_others(appender: Appender, waiting: Sequence[Waiting]) -> int:
+        def wait_for_the_others(appender: Appender, waiting: Sequence[AppendRequest]) -> int:
             held.groups.append(len(waiting))
             if len(held.groups) == 1:
                 for _ in range(held._behind + 1):
                     assert held._queued.acquire(timeout=WAIT_SECONDS)
             return commit(appender, waiting)
 
-        def count(group: GroupCommit[Any, Any], item: Any) -> Any:
+        def count(group: GroupCommit, item: Any) -> Any:
             held._queued.release()
             return submit(group, item)
 
@@ -111,37 +111,36 @@ def test_what_meets_all_is_told_to_all_and_tried_once(
     tries = []
     for error in (CommitUnknownError("no answer"), UnavailableError("down")):
 
-        def fail(_self: Appender, waiting: Sequence[Waiting], error: Exception = error) -> int:
+        def fail(
+            _self: Appender, waiting: Sequence[AppendRequest], error: Exception = error
+        ) -> int:
             tries.append(len(waiting))
             raise error
 
         monkeypatch.setattr(Appender, "_commit_once", fail)
-        tickets = [
-            Ticket[Waiting, Any](
-                Waiting(Append(fragments=write_fragments(rows(n), place.uri)), lambda: None)
-            )
+        requests = [
+            AppendRequest(Append(fragments=write_fragments(rows(n), place.uri)), lambda: None)
             for n in range(3)
         ]
-        table.writes.appender._commit(tickets)
-        for ticket in tickets:
-            with pytest.raises(type(error)):
-                ticket.outcome()
+        table.writes.appender._commit_group(requests)
+        assert [request.error for request in requests] == [error] * 3
     assert tries == [3, 3]
 
 
 def test_an_append_outlasts_lances_patience(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     table = place.create()
+    fragments = write_fragments(rows(1), table.dataset(), mode="append")
     tries = []
-    commit = Appender._try_commit
+    attempt = AppendPlan.attempt
 
-    def lose_twice(appender: Appender, waiting: Sequence[Waiting]) -> int:
-        tries.append(len(waiting))
+    def lose_twice(plan: AppendPlan) -> Any:
+        tries.append(len(plan._appends))
         if len(tries) % 3:
             raise ConflictError("other writers were faster")
-        return commit(appender, waiting)
+        return attempt(plan)
 
-    monkeypatch.setattr(Appender, "_try_commit", lose_twice)
-    assert table.append(rows(1)).applied
+    monkeypatch.setattr(AppendPlan, "attempt", lose_twice)
+    assert table.commit(fragments).applied
     assert tries == [1, 1, 1]
     assert place.ids() == [1]
 
@@ -155,19 +154,3 @@ def test_alone_nobody_waits(place: Place) -> None:
         count += 1
     assert quickest < 0.5
     assert place.stock().version == count + 1
-
-
-def test_a_broken_leader_leaves_nobody_waiting() -> None:
-    begun = threading.Event()
-
-    def commit(tickets: Sequence[Ticket[int, int]]) -> None:
-        begun.set()
-        for ticket in tickets:
-            if ticket.item == 1:
-                raise KeyboardInterrupt
-            ticket.succeed(ticket.item)
-
-    group: GroupCommit[int, int] = GroupCommit(commit)
-    with pytest.raises(KeyboardInterrupt):
-        group.submit(1)
-    assert group.submit(2) == 2

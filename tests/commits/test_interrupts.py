@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from commits.table_worker import Place, rows
-from holdfast.commits._appends import Appender, Waiting
-from holdfast.commits._group import GroupCommit, Ticket
+from holdfast.commits._appends import Append, Appender, AppendRequest
 from holdfast.errors import CommitUnknownError
 from holdfast.formats import QUEUE_PATH
 from interrupts import Interrupt, each_step
@@ -23,7 +22,13 @@ from interrupts import Interrupt, each_step
 LONG = "HOLDFAST_EXPLORE" in os.environ
 WAIT_SECONDS = 60
 # Every step of everything, Python's own library too; else of what threads have in common.
-SHARED = ("commits/_group.py", "commits/_appends.py", "commits/_syncing.py", "commits/_queue.py")
+SHARED = (
+    "commits/_group.py",
+    "commits/_appends.py",
+    "commits/_loop.py",
+    "commits/_syncing.py",
+    "commits/_queue.py",
+)
 FILES = (".py",) if LONG else (*SHARED, "contextlib.py")
 
 
@@ -93,17 +98,17 @@ def test_an_append_that_is_interrupted_while_it_waits(
     begun, gate = threading.Event(), threading.Event()
     commit = Appender._commit_once
 
-    def held(appender: Appender, waiting: Sequence[Waiting]) -> int:
+    def held(appender: Appender, waiting: Sequence[AppendRequest]) -> int:
         begun.set()
         assert gate.wait(WAIT_SECONDS)
         return commit(appender, waiting)
 
     def interrupt_and_go_on() -> None:
-        wait_until(lambda: len(table.writes.appender._group._waiting) == 1)
+        wait_until(lambda: table.writes.appender._group.length == 1)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        wait_until(lambda: not table.writes.appender._group._waiting)
+        wait_until(lambda: not table.writes.appender._group.length)
         followers.append(start(lambda: table.append(rows(3))))
-        wait_until(lambda: len(table.writes.appender._group._waiting) == 1)
+        wait_until(lambda: table.writes.appender._group.length == 1)
         gate.set()
 
     monkeypatch.setattr(Appender, "_commit_once", held)
@@ -141,42 +146,43 @@ def wait_until(holds: Any) -> None:
 @pytest.mark.requirement("C8")
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit], ids=lambda one: one.__name__)
 def test_a_leader_s_interrupt_is_an_unknown_outcome_to_others(
-    interrupt: type[BaseException],
+    place: Place, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
 ) -> None:
+    table = place.create()
+    appender = table.writes.appender
     begun, gate = threading.Event(), threading.Event()
 
-    def commit(tickets: Sequence[Ticket[str, str]]) -> None:
+    def commit(_: Appender, requests: Sequence[AppendRequest]) -> int:
         begun.set()
         assert gate.wait(WAIT_SECONDS)
-        if len(tickets) > 1:
-            tickets[0].succeed(tickets[0].item)
+        if len(requests) > 1:
             raise interrupt
-        tickets[0].succeed(tickets[0].item)
+        return 7
 
-    group: GroupCommit[str, str] = GroupCommit(commit)
+    monkeypatch.setattr(Appender, "_commit_once", commit)
     outcomes: dict[str, object] = {}
 
     def submit(name: str) -> None:
         try:
-            outcomes[name] = group.submit(name)
+            outcomes[name] = appender.append(Append(fragments=[])).version
         except BaseException as error:  # noqa: BLE001 - looked at below
             outcomes[name] = error
 
     threads = [start(lambda: submit("first"))]
     assert begun.wait(WAIT_SECONDS)
     for number, name in enumerate(("leads", "follows", "behind")):
-        wait_until(lambda number=number: len(group._waiting) == number)
         threads.append(start(lambda name=name: submit(name)))
-    wait_until(lambda: len(group._waiting) == 3)
+        wait_until(lambda number=number: appender._group.length == number + 1)
     gate.set()
     for thread in threads:
         thread.join(WAIT_SECONDS)
         assert not thread.is_alive()
-    assert outcomes["first"] == "first"
+    assert outcomes["first"] == 7
     assert type(outcomes["leads"]) is interrupt
     for name in ("follows", "behind"):
         error = outcomes[name]
         assert isinstance(error, CommitUnknownError)
         assert error.reason == interrupt.__name__
-    assert group.submit("later") == "later"
-    assert not group.busy
+    submit("later")
+    assert outcomes["later"] == 7
+    assert not appender._group.busy

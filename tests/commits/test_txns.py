@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import holdfast
+from holdfast.commits import touch
 from holdfast.errors import (
     AlreadyExistsError,
     CommitUnknownError,
@@ -132,8 +133,9 @@ def test_too_many_gaps_are_refused_before_anything_is_written(table: Table) -> N
     version = int(table.dataset().version)
     numbers = [("job", 2 * n) for n in range(MOST_RANGES)]
     entry = ",".join(str(number) for _, number in numbers)
-    table.writes.committer.touch(
-        lambda manifest: holdfast.formats.edit_config(manifest, {"holdfast.txn.app.job": entry})
+    touch(
+        table.versions,
+        lambda manifest: holdfast.formats.edit_config(manifest, {"holdfast.txn.app.job": entry}),
     )
     data = sorted((Path(table.uri) / "data").glob("*"))
     with pytest.raises(InvalidInputError, match="too many gaps"):

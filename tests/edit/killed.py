@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import holdfast
-from holdfast.commits._committer import Committer
+from holdfast.commits._committer import LancePlan
 from holdfast.edit import _engine
 
 
@@ -26,18 +26,18 @@ def change(table: Any, verb: str) -> Any:
 
 
 def main(uri: str, verb: str, point: str) -> None:
-    commit = Committer.commit
+    attempt = LancePlan.attempt
     if point == "computed":
-        _engine._Applied._commit = die  # type: ignore[method-assign]
+        _engine.RowChangePlan.attempt = die  # type: ignore[method-assign]
     elif point == "files":
-        Committer.commit = die  # type: ignore[method-assign]
+        LancePlan.attempt = die  # type: ignore[method-assign]
     else:
 
-        def commit_and_die(self: Committer, *args: Any, **kwargs: Any) -> Any:
-            commit(self, *args, **kwargs)
+        def commit_and_die(self: LancePlan) -> Any:
+            attempt(self)
             die()
 
-        Committer.commit = commit_and_die  # type: ignore[method-assign]
+        LancePlan.attempt = commit_and_die  # type: ignore[method-assign]
     change(holdfast.open_table(uri), verb)
 
 

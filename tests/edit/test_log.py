@@ -65,7 +65,7 @@ def test_without_merging_first_the_change_is_refused(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", ROWS)
     engine = mutate(
         "holdfast.edit._engine",
-        ("self._after = merge_waiting(self._versions)", "self._after = None"),
+        ('self.terms["after"] = merge_waiting(self.versions)', 'self.terms["after"] = None'),
     )
 
     with table.claim_writer(new_shard()) as writer:

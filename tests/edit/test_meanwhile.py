@@ -197,9 +197,12 @@ def test_deleted_rows_that_a_restore_brings_back(table: Any) -> None:
 
 
 @both
-def test_a_repeat_of_the_same_transaction_meanwhile(table: Any) -> None:
+@pytest.mark.parametrize("tries", [1, 5])
+def test_a_repeat_of_the_same_transaction_meanwhile(table: Any, tries: int) -> None:
+    """Its rows are in the way, and yet nothing need be tried again."""
     other = lambda: table.update("k = 1", {"n": "n + 1"}, txn="once")  # noqa: E731
-    done = disturbed(table, Update("k = 1", {"n": "n + 1"}), other, txn="once")
+    done = disturbed(table, Update("k = 1", {"n": "n + 1"}), other, txn="once", tries=tries)
+    assert done.tries == 1
     assert not done.applied
     assert content(table)[1] == (1, "old")
 
@@ -218,9 +221,9 @@ def test_the_error_says_what_others_did(table: Any) -> None:
 # Each rule, taken out
 
 
-LOOK = "            self._obstacle = self._look("
-OPERATION = "            operation = files.operation("
-MOMENT = (OPERATION, f"            moment()\n{OPERATION}")
+LOOK = "        obstacle = self._look("
+OPERATION = "        operation = self._files.operation("
+MOMENT = (OPERATION, f"        moment()\n{OPERATION}")
 
 
 def careless(*replacements: tuple[str, str]) -> Any:
@@ -286,7 +289,7 @@ def test_without_the_count_of_deleted_rows_a_deleted_row_is_back(table: Any) -> 
 def test_without_new_deletion_files_deleted_rows_are_back(table: Any) -> None:
     """The file that was written first does not know of rows that others deleted since."""
     engine = careless(
-        (LOOK, f"            files.operation(base, ())\n{LOOK}"),
+        (LOOK, f"        self._files.operation(self._seen, ())\n{LOOK}"),
         ("if kept is not None and kept[0] == before.deletion_file:", "if kept is not None:"),
     )
     other = lambda: table.delete("k = 5")  # noqa: E731

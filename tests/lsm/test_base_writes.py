@@ -12,7 +12,6 @@ import pytest
 
 import holdfast
 from holdfast.cli._main import main
-from holdfast.commits._committer import Committer
 from holdfast.errors import FencedError, InvalidInputError, LogLostError, LogWaitsError, NextStep
 from holdfast.shard._config import ShardWriterConfig
 from holdfast.testing import FaultyS3Process
@@ -468,7 +467,7 @@ def test_a_reset_that_was_killed_is_finished_by_the_next(
         writer.put([{"k": 1, "v": "older"}])
     stock_overwrite(plain)
     with monkeypatch.context() as patch:
-        patch.setattr(Committer, "touch", _killed)
+        patch.setattr("holdfast.upkeep._reset_log.touch", _killed)
         with pytest.raises(KeyboardInterrupt):
             plain.reset_log("discard", confirm=True)
     with pytest.raises(LogLostError):

@@ -106,7 +106,7 @@ class Remade:
     ) -> Direct:
         direct = self._direct(store, ids, pin)
         body, token = first_version(ids, pin)
-        direct._versions.core.arbiter.decide(version_name(1), body, token)
+        direct.versions.core.arbiter.decide(version_name(1), body, token)
         for number in range(2, versions + 1):
             append(direct, f"{mark}{number}")
         return direct

@@ -17,12 +17,12 @@ from typing import Any
 import frontrun
 
 from holdfast import _wakeup
+from holdfast.commits import _group
+from holdfast.commits._group import GroupCommit, GroupItem, _call
 from holdfast.errors import BackpressureError, HoldfastError, PoisonedError
-from holdfast.shard import _group
 from holdfast.shard._budget import Budget, Charge
-from holdfast.shard._group import Item, LogQueue, _call
 
-TRACED = ["holdfast.shard.*"]
+TRACED = ["holdfast.shard.*", "holdfast.commits._group"]
 SECONDS = float(os.environ.get("HOLDFAST_EXPLORE_SECONDS", "4"))
 """How long one scenario may take; longer runs look at more interleavings."""
 PATIENCE = 60.0
@@ -48,7 +48,7 @@ for module in (_group, _wakeup):
 vars(_wakeup)["GLANCE_SECONDS"] = None  # here nobody is interrupted, and waiting takes no time
 
 
-class Numbered(Item):
+class Numbered(GroupItem):
     """An item that knows what it is."""
 
     __slots__ = ("name",)
@@ -68,15 +68,17 @@ class World:
         self.answers: dict[str, str] = {}
         self.breaks = breaks
         self.futures: dict[str, Future[object]] = {}
-        self.group = LogQueue(
+        self.group = GroupCommit(
             self.write,
             name="holdfast-explored",
             max_bytes=max_bytes,
             max_rows=10,
             wrapped=lambda error: PoisonedError(str(error)),
+            stops=True,
+            gathers=True,
         )
 
-    def write(self, items: Sequence[Item]) -> None:
+    def write(self, items: Sequence[GroupItem]) -> None:
         self.writing += 1
         self.most = max(self.most, self.writing)
         names = [item.name for item in items if isinstance(item, Numbered)]
@@ -138,10 +140,10 @@ def three_puts() -> Any:
 
 def three_are_done_together() -> Any:
     """One is passed the lead and wakes the second, which wakes the third."""
-    return explore_waiting(LogQueue)
+    return explore_waiting(GroupCommit)
 
 
-def explore_waiting(kind: type[LogQueue], *, mutant: bool = False) -> Any:
+def explore_waiting(kind: type[GroupCommit], *, mutant: bool = False) -> Any:
     def led() -> World:
         world = World(max_bytes=3)
         world.group.__class__ = kind
@@ -150,7 +152,7 @@ def explore_waiting(kind: type[LogQueue], *, mutant: bool = False) -> Any:
 
     def leave(world: World) -> None:
         with world.group._lock:
-            world.group._pass_on(Item())
+            world.group._pass_on(GroupItem())
 
     return frontrun.explore(
         led,
@@ -240,10 +242,10 @@ def the_budget_is_kept() -> Any:
     )
 
 
-class Careless(LogQueue):
+class Careless(GroupCommit):
     """A queue that forgets to pass the lead on: the scenarios must notice."""
 
-    def _pass_on(self, me: Item) -> None:
+    def _pass_on(self, me: GroupItem) -> None:
         me.leads = self._leading = False
 
 
@@ -261,10 +263,10 @@ def a_lead_that_is_not_passed_on() -> Any:
     )
 
 
-class Sleepy(LogQueue):
+class Sleepy(GroupCommit):
     """A queue whose callers wake nobody when they are done."""
 
-    def _done(self) -> Item | None:
+    def _done(self) -> GroupItem | None:
         group = self._group
         first = super()._done()
         for item in group:
@@ -276,7 +278,7 @@ def a_caller_that_wakes_nobody() -> Any:
     return explore_waiting(Sleepy, mutant=True)
 
 
-class Late(LogQueue):
+class Late(GroupCommit):
     """A queue that tells of a failure after it let the items go."""
 
     def fail(self, error: HoldfastError) -> None:

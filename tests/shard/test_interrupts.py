@@ -18,7 +18,7 @@ from shard.writing import Config, rows
 
 LONG = "HOLDFAST_EXPLORE" in os.environ
 WAIT_SECONDS = 60
-OWN = ("shard/_group.py", "shard/_budget.py", "shard/_engine.py", "shard/_writer.py")
+OWN = ("commits/_group.py", "shard/_budget.py", "shard/_engine.py", "shard/_writer.py")
 FILES = (".py",) if LONG else (*OWN, "shard/_flusher.py", "shard/_tables.py", "_wakeup.py")
 MODES = {
     "MemTable": Config(),

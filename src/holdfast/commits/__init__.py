@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from holdfast.commits._appends import Append, Appender, Prepared
     from holdfast.commits._boundary import KEPT_AT_LEAST, VersionsBoundary
     from holdfast.commits._columns import columns_of
-    from holdfast.commits._committer import Committer, LanceOperation
+    from holdfast.commits._committer import LanceOperation, LancePlan, touch
     from holdfast.commits._data import (
         ArrowStream,
         Data,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.commits._dataset import open_dataset
     from holdfast.commits._drop import drop_table
     from holdfast.commits._folders import Folders
-    from holdfast.commits._group import GroupCommit, Ticket
+    from holdfast.commits._group import GroupCommit, GroupItem
     from holdfast.commits._held import hold, report_commits
     from holdfast.commits._history import (
         VERSIONS_FOLDER,
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         lost_log,
         register_keeper,
     )
+    from holdfast.commits._loop import CommitPlan, make_version
     from holdfast.commits._namespace import Namespace
     from holdfast.commits._opening import create_hooked, open_hooked
     from holdfast.commits._operation import AlreadyAppliedError, CommitHook, Committed, DatasetHook
@@ -68,21 +69,22 @@ __all__ = [
     "Appender",
     "ArrowStream",
     "CommitHook",
+    "CommitPlan",
     "CommitResult",
     "Committed",
-    "Committer",
     "Data",
     "DatasetHook",
     "Edit",
     "Folders",
     "GroupCommit",
+    "GroupItem",
     "LanceOperation",
+    "LancePlan",
     "Ledger",
     "Namespace",
     "Prepared",
     "Records",
     "TableStatus",
-    "Ticket",
     "VersionInfo",
     "Versions",
     "VersionsBoundary",
@@ -103,6 +105,7 @@ __all__ = [
     "join_rows",
     "list_versions",
     "lost_log",
+    "make_version",
     "meaning_of",
     "open_dataset",
     "open_hooked",
@@ -117,6 +120,7 @@ __all__ = [
     "require_rows",
     "require_versions",
     "told_by",
+    "touch",
     "transaction_of",
     "translate_errors",
     "unfinished",
@@ -128,12 +132,12 @@ __getattr__ = load_names(
         "_appends": "Append Appender Prepared",
         "_boundary": "KEPT_AT_LEAST VersionsBoundary",
         "_columns": "columns_of",
-        "_committer": "Committer LanceOperation",
+        "_committer": "LanceOperation LancePlan touch",
         "_data": "ArrowStream Data as_reader check_stream differences read_any refuse_fractions",
         "_dataset": "open_dataset",
         "_drop": "drop_table",
         "_folders": "Folders",
-        "_group": "GroupCommit Ticket",
+        "_group": "GroupCommit GroupItem",
         "_held": "hold report_commits",
         "_history": (
             "VERSIONS_FOLDER Records TableStatus VersionInfo foreign in_parallel "
@@ -144,6 +148,7 @@ __getattr__ = load_names(
         "_lance": "is_foreign is_panic meaning_of told_by translate_errors",
         "_ledger": "Ledger",
         "_log_rules": "After changes_rows check_log_id lost_log register_keeper",
+        "_loop": "CommitPlan make_version",
         "_namespace": "Namespace",
         "_opening": "create_hooked open_hooked",
         "_operation": "AlreadyAppliedError Committed DatasetHook CommitHook",

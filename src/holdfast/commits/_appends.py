@@ -20,10 +20,12 @@ from holdfast.commits._columns import (
     columns_of,
     fields_of,
 )
+from holdfast.commits._committer import LanceOperation, LancePlan
 from holdfast.commits._direct import Direct
 from holdfast.commits._floor import check_not_due
-from holdfast.commits._group import GroupCommit, Ticket
+from holdfast.commits._group import GroupCommit, GroupItem
 from holdfast.commits._log_rules import After
+from holdfast.commits._loop import make_version
 from holdfast.commits._opening import open_hooked
 from holdfast.commits._operation import (
     AlreadyAppliedError,
@@ -32,10 +34,15 @@ from holdfast.commits._operation import (
     DatasetHook,
     LentHook,
 )
-from holdfast.commits._queue import Queue
 from holdfast.commits._syncing import SYNCING
 from holdfast.commits._versions import Versions
-from holdfast.errors import ConflictError, ErrorKind, InvalidInputError, NextStep, NotFoundError
+from holdfast.errors import (
+    CommitUnknownError,
+    ConflictError,
+    ErrorKind,
+    InvalidInputError,
+    NotFoundError,
+)
 from holdfast.formats import Shape, read_config, read_mark, version_name
 from holdfast.storage import SupportsLocalFiles
 from holdfast.txn import Txn
@@ -48,9 +55,6 @@ _OF_ONE = {
     ErrorKind.NOT_FOUND,
     ErrorKind.STALE_WORK,
 }
-
-
-_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +100,6 @@ class Prepared:
             shape=self.shape,
             read_version=self.version,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """An append, and what waits until its data files are durable; raises if they are not."""
-
-    append: Append
-    durable: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +148,26 @@ class Append:
         return fields_of(self.fragments)
 
 
-Tickets = Sequence[Ticket[Waiting, Committed]]
+class AppendRequest(GroupItem):
+    """An append that waits for its group, and what came of it.
+
+    Args:
+        append: what to add.
+        durable: waits until its data files are durable; raises if they are not.
+    """
+
+    __slots__ = ("append", "committed", "durable")
+
+    def __init__(self, append: Append, durable: Callable[[], None]) -> None:
+        super().__init__()
+        self.append = append
+        self.durable = durable
+        self.committed: Committed | None = None
+
+    def succeed(self, committed: Committed) -> None:
+        """Give the append its result."""
+        self.committed = committed
+        self.answer()
 
 
 class Appender:
@@ -160,8 +175,14 @@ class Appender:
 
     def __init__(self, versions: Versions) -> None:
         self._versions = versions
-        self._queue = Queue(versions.core.store)
-        self._group: GroupCommit[Waiting, Committed] = GroupCommit(self._commit)
+        # No gathering: those just woken write data files before they come back.
+        self._group = GroupCommit(
+            self._commit_group,
+            name="holdfast-appends",
+            wrapped=_cut_short,
+            stops=False,
+            gathers=False,
+        )
         self._direct = Direct(versions)
         self._local = isinstance(versions.core.store, SupportsLocalFiles)
         self._ready: _Ready | None = None
@@ -229,7 +250,10 @@ class Appender:
             StaleWorkError: vacuum may have taken a data file.
             LogWaitsError, LogLostError: see `holdfast.commits._log_rules`.
         """
-        return self._group.submit(Waiting(append, self._sync(append.files)))
+        request = AppendRequest(append, self._sync(append.files))
+        self._group.submit(request)
+        assert request.committed is not None  # noqa: S101 - else `submit` raised its error
+        return request.committed
 
     def _sync(self, files: Sequence[str]) -> Callable[[], None]:
         """Make files durable: immediately if we must wait anyway, else while Lance commits."""
@@ -238,104 +262,58 @@ class Appender:
             return _nothing
         return SYNCING.submit(partial(self._versions.sync, files)).result
 
-    def _commit(self, tickets: Tickets) -> None:
-        """Give every ticket its outcome."""
-        waiting = list(tickets)
+    def _commit_group(self, items: Sequence[GroupItem]) -> None:
+        """Give every append of a group its own outcome."""
+        waiting = [item for item in items if isinstance(item, AppendRequest)]
         while waiting:
             now = _distinct(waiting)
             try:
-                version = self._commit_once([ticket.item for ticket in now])
+                version = self._commit_once(now)
             except AlreadyAppliedError as error:
-                _settle_applied(now, error)
+                _answer_applied(now, error)
             except Exception as error:  # noqa: BLE001 - each waiter gets it, as it is
                 self._fail(now, error)
             else:
-                for ticket in now:
-                    ticket.succeed(Committed(version, applied=True))
-            waiting = [ticket for ticket in waiting if not ticket.done]
+                for request in now:
+                    request.succeed(Committed(version, applied=True))
+            waiting = [request for request in waiting if not request.answered]
 
-    def _fail(self, tickets: Tickets, error: Exception) -> None:
+    def _fail(self, requests: Sequence[AppendRequest], error: Exception) -> None:
         """Let one bad append not sink the others; but never repeat what may have landed."""
         kind = getattr(error, "kind", ErrorKind.COMMIT_UNKNOWN)
-        if len(tickets) == 1 or kind not in _OF_ONE:
-            for ticket in tickets:
-                ticket.fail(error)
+        if len(requests) == 1 or kind not in _OF_ONE:
+            for request in requests:
+                request.answer(error)
             return
-        for ticket in tickets:
-            self._commit([ticket])
+        for request in requests:
+            self._commit_group([request])
 
-    def _commit_once(self, waiting: Sequence[Waiting]) -> int:
-        """Commit, and again when others were faster than Lance has patience for.
+    def _commit_once(self, requests: Sequence[AppendRequest]) -> int:
+        """Make one version of all of them: here if they are plain, else by Lance."""
+        appends = [request.append for request in requests]
 
-        Appends read nothing, so they fit on any newer version with the same columns.
-        """
-        for left in reversed(range(_TRIES)):
-            try:
-                return self._try_commit(waiting)
-            except ConflictError as error:
-                if error.next_step is not NextStep.AGAIN or not left:
-                    raise
-        raise AssertionError("unreachable")
-
-    def _try_commit(self, waiting: Sequence[Waiting]) -> int:
         def durable() -> None:
-            for one in waiting:
-                one.durable()
+            for request in requests:
+                request.durable()
 
-        def when_durable(manifest: bytes) -> bytes:
-            durable()
-            if undated:
-                check_not_due(self._versions.core.store, read_mark(read_config(manifest)), undated)
-            return manifest
+        version = self._append_directly(appends, durable)
+        if version is None:
+            version = make_version(AppendPlan(self._versions, appends, durable)).version
+        return version
 
-        appends = [one.append for one in waiting]
-        undated = [file for one in appends if one.read_version is None for file in one.files]
-        begun_on = [one.read_version for one in appends if one.read_version is not None]
-        txns = [txn for append in appends for txn in append.txns]
-        fragments = [fragment for append in appends for fragment in append.fragments]
-        after = _joined(appends)
-        version = self._try_direct(appends, fragments, txns, durable, after)
-        if version is not None:
-            return version
-        with self._queue.line() as line:
-            self._queue.wait(line)
-            operation = CommitHook(
-                self._versions,
-                txns,
-                synced=True,
-                edit=when_durable,
-                files=[file for append in appends for file in append.files],
-                decided=line.close,
-                begun_on=min(begun_on, default=None),
-                after=after,
-                built_anew=True,
-            )
-            with operation.raising_outcome():
-                table = self._borrowed(appends, operation) or self._opened(operation)
-                self._check_applied(table, txns)
-                _check_columns(columns_of(table), appends)
-                done = lance.LanceDataset.commit(
-                    table, lance.LanceOperation.Append(fragments), read_version=table.version
-                )
-                operation.returned(int(done.version))
-        return int(operation.version or 0)
-
-    def _try_direct(
-        self,
-        appends: Sequence[Append],
-        fragments: Sequence[Any],
-        txns: Sequence[Txn],
-        durable: Callable[[], None],
-        after: After | None,
+    def _append_directly(
+        self, appends: Sequence[Append], durable: Callable[[], None]
     ) -> int | None:
         """Commit without Lance; return the version, or None if only Lance can."""
         shape = appends[0].shape
         if shape is None or any(one.shape != shape for one in appends):
             return None
+        fragments = [fragment for append in appends for fragment in append.fragments]
         read_version = min(append.read_version or 0 for append in appends)
         transaction = self._direct.transaction(fragments, read_version)
         if transaction is None:
             return None
+        txns = [txn for append in appends for txn in append.txns]
         written = SYNCING.submit(partial(self._direct.write, transaction)).result
         if self._local:
             written()  # a turn is scarce: nothing is left to do in it
@@ -344,38 +322,73 @@ class Appender:
             durable()
             written()
 
-        with self._queue.line() as line:
-            self._queue.wait(line)
+        queue = self._versions.queue
+        with queue.line() as line:
+            queue.wait(line)
+            after = _joined(appends)
             version = self._direct.commit(transaction, shape, txns, all_durable, after)
         if version is not None and self._local:
             self._direct.leave_hint(version)
         return version
 
-    def _check_applied(self, table: lance.LanceDataset, txns: Sequence[Txn]) -> None:
-        """Save Lance a try that the hook would refuse, and a warning on stderr; no decision."""
-        applied = self._versions.ledger.applied(table.config(), txns) if txns else []
-        if applied:
-            raise AlreadyAppliedError("in the table already", txns=applied, version=table.version)
 
-    def _opened(self, operation: CommitHook) -> lance.LanceDataset:
-        client: Any = operation  # Any: Lance wants a namespace and gets one by its methods
-        return open_hooked(client)
+class AppendPlan(LancePlan):
+    """Appends of one group, as one version that Lance makes.
 
-    def _borrowed(
-        self, appends: Sequence[Append], operation: CommitHook
-    ) -> lance.LanceDataset | None:
+    Appends read nothing, so they fit on any newer version with the same columns.
+    """
+
+    def __init__(
+        self, versions: Versions, appends: Sequence[Append], durable: Callable[[], None]
+    ) -> None:
+        begun_on = (one.read_version for one in appends if one.read_version is not None)
+        super().__init__(
+            versions,
+            [txn for append in appends for txn in append.txns],
+            synced=True,
+            edit=self._when_durable,
+            files=[file for append in appends for file in append.files],
+            begun_on=min(begun_on, default=None),
+            after=_joined(appends),
+            built_anew=True,
+        )
+        self._appends = appends
+        self._durable = durable
+
+    def open(self, hook: CommitHook) -> lance.LanceDataset:
+        """Return the version that an append brought, if it is the newest still."""
+        return self._borrowed(hook) or super().open(hook)
+
+    def operation(self, newest: lance.LanceDataset) -> tuple[LanceOperation, int]:
+        """Return one append of all fragments."""
+        _check_columns(columns_of(newest), self._appends)
+        fragments = [fragment for append in self._appends for fragment in append.fragments]
+        return lance.LanceOperation.Append(fragments), int(newest.version)
+
+    def find(self, error: ConflictError) -> None:
+        """Leave it to the group: some of the appends may be in the table, and others not."""
+
+    def _when_durable(self, manifest: bytes) -> bytes:
+        self._durable()
+        undated = [one for one in self._appends if one.read_version is None]
+        if undated:
+            files = [file for append in undated for file in append.files]
+            check_not_due(self.versions.core.store, read_mark(read_config(manifest)), files)
+        return manifest
+
+    def _borrowed(self, hook: CommitHook) -> lance.LanceDataset | None:
         """Return the newest handle that the appends brought, unless there is a newer version.
 
         Only to save time: a version that is decided but not there yet shows in the decision.
         """
-        handles = [append.handle for append in appends if append.handle is not None]
+        handles = [one.handle for one in self._appends if one.handle is not None]
         if not handles:
             return None
         newest = max(handles, key=lambda handle: int(handle.table.version))
         try:
-            self._versions.core.store.head(version_name(newest.table.version + 1).path)
+            self.versions.core.store.head(version_name(newest.table.version + 1).path)
         except NotFoundError:
-            newest.hook.operation = operation
+            newest.hook.operation = hook
             return newest.table
         return None
 
@@ -404,22 +417,30 @@ def _check_columns(now: Columns, appends: Sequence[Append]) -> None:
             raise InvalidInputError("the fragments have columns that the table does not have")
 
 
-def _distinct(tickets: Tickets) -> list[Ticket[Waiting, Committed]]:
+def _distinct(requests: Sequence[AppendRequest]) -> list[AppendRequest]:
     """Leave out repeats of a transaction: they find it applied once the first one is in."""
     seen: set[Txn] = set()
     chosen = []
-    for ticket in tickets:
-        txns = ticket.item.append.txns
+    for request in requests:
+        txns = request.append.txns
         if not seen.intersection(txns):
-            chosen.append(ticket)
+            chosen.append(request)
         seen.update(txns)
     return chosen
 
 
-def _settle_applied(tickets: Tickets, error: AlreadyAppliedError) -> None:
-    for ticket in tickets:
-        append = ticket.item.append
+def _answer_applied(requests: Sequence[AppendRequest], error: AlreadyAppliedError) -> None:
+    for request in requests:
+        append = request.append
         if append.others and not set(append.txns).isdisjoint(error.txns):
-            ticket.fail(error)  # only some of its rows are there: whoever joined them parts them
+            request.answer(error)  # only some of its rows are there: whoever joined them parts them
         elif append.txn in error.txns:
-            ticket.succeed(Committed(error.version, applied=False))
+            request.succeed(Committed(error.version, applied=False))
+
+
+def _cut_short(error: BaseException) -> CommitUnknownError:
+    return CommitUnknownError(
+        "the thread that committed this write was interrupted, so its outcome is unknown: repeat "
+        "it with the same txn",
+        reason=type(error).__name__,
+    )

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import lance
@@ -35,6 +36,7 @@ from holdfast._ids import Ids, RandomIds
 from holdfast.arbiter import EndsTurn, Lost
 from holdfast.commits._contention import Contention
 from holdfast.commits._log_rules import After
+from holdfast.commits._loop import CommitPlan, make_version
 from holdfast.commits._versions import AlreadyAppliedError, Versions
 from holdfast.errors import (
     CommitUnknownError,
@@ -57,7 +59,6 @@ from holdfast.formats import (
 from holdfast.storage import SupportsLocalFiles
 from holdfast.txn import Txn
 
-_TRIES = 500
 _HINT_EVERY = 8  # Lance looks on from the hint, one version after the other
 
 
@@ -72,14 +73,15 @@ class Direct:
     def __init__(
         self, versions: Versions, *, clock: Clock | None = None, ids: Ids | None = None
     ) -> None:
-        self._versions = versions
-        self._clock = clock or SystemClock()
+        self.versions = versions
+        self.clock = clock or SystemClock()
         self._ids = ids or RandomIds()
         self._last: AppendBase | None = None  # a version that is or was the newest
-        self._remembers = not isinstance(versions.core.store, SupportsLocalFiles)
-        self._contention = Contention(self._clock, self._ids)
+        # On a local disk a look is cheap, and others may change the table without our knowing.
+        self.remembers = not isinstance(versions.core.store, SupportsLocalFiles)
+        self._contention = Contention(self.clock, self._ids)
         # Elsewhere writers take turns: in a commit store, or in the kernel's line.
-        self._races = self._remembers and not versions.core.arbiter.refuses_old_names
+        self._races = self.remembers and not versions.core.arbiter.refuses_old_names
 
     def hint(self) -> AppendBase | None:
         """Return a version that is good enough to write rows for, as `newest`; it may be older.
@@ -87,11 +89,11 @@ class Direct:
         Raises:
             HoldfastError: as for `Table.dataset`.
         """
-        if self._remembers:
+        if self.remembers:
             return _plain(self._known()) or self.newest()
         known = self._last.version if self._last is not None else 0
         with _told():
-            manifest = self._versions.manifest_after(known)
+            manifest = self.versions.manifest_after(known)
         return self.newest() if manifest is None else _plain(self._learn(manifest))
 
     def newest(self) -> AppendBase | None:
@@ -100,9 +102,9 @@ class Direct:
         Raises:
             HoldfastError: as for `Table.dataset`.
         """
-        known = self._last if self._remembers else None
+        known = self._last if self.remembers else None
         with _told():
-            manifest = self._versions.newest_manifest(known)
+            manifest = self.versions.newest_manifest(known)
         if manifest is None:
             self._last = None
             return None
@@ -112,7 +114,7 @@ class Direct:
 
     def _known(self) -> AppendBase | None:
         """Return the version that is remembered: ours, or a newer one that Lance made here."""
-        made, self._versions.made = self._versions.made, None
+        made, self.versions.made = self.versions.made, None
         if made is not None:
             base = AppendBase(made, lance.__version__)
             if self._last is None or self._last.version < base.version:
@@ -137,7 +139,7 @@ class Direct:
         Raises:
             HoldfastError: the store gave no answer, or refused.
         """
-        self._versions.core.store.put(transaction.path, transaction.body)
+        self.versions.core.store.put(transaction.path, transaction.body)
 
     def commit(
         self,
@@ -159,8 +161,10 @@ class Direct:
             LogWaitsError, LogLostError: see `holdfast.commits._log_rules`.
             HoldfastError: a store gave no answer, or refused; nothing was decided.
         """
+        line = PlaceInLine(self.versions)
+        plan = PlainAppend(self, transaction, shape, txns, durable, after, line)
         try:
-            version = self._commit(transaction, shape, txns, durable, after)
+            version = self._carry_out(plan)
         except CommitUnknownError:
             raise
         except HoldfastError:
@@ -175,67 +179,42 @@ class Direct:
             self._drop(transaction, durable)
         return version
 
-    def _drop(self, transaction: AppendTransaction, durable: Callable[[], None]) -> None:
-        with suppress(Exception):
-            durable()  # it may be on its way still
-        self._versions.drop(transaction.path)
-
-    def _commit(
-        self,
-        transaction: AppendTransaction,
-        shape: Shape,
-        txns: Sequence[Txn],
-        durable: Callable[[], None],
-        after: After | None = None,
-    ) -> int | None:
-        line = _PlaceInLine(self._versions)
+    def _carry_out(self, plan: PlainAppend) -> int | None:
         if self._races:
             self._contention.begin()
         try:
-            base, exact = self._first()
-            for left in reversed(range(_TRIES)):
-                # Looked at anew after each loss: the winner may be a stock writer of any release.
-                if base is None or base.shape != shape or not base.takes(transaction.added):
-                    return None
-                try:
-                    made = self._versions.append(
-                        base,
-                        transaction,
-                        txns,
-                        durable,
-                        self._clock.now(),
-                        dated=not self._remembers,
-                        after=after,
-                        decided=line.leave,
-                        races=self._races and self._contention.meets_others,
-                    )
-                except (ConflictError, LogLostError) as error:
-                    if not _may_pass(error, exact=exact) or not left:
-                        raise
-                    base, exact = self.newest(), True
-                    continue
-                if not isinstance(made, Lost):
-                    if self._races:
-                        self._contention.win()
-                    self._learn(made)
-                    return base.version + 1
-                base, exact = self._after_loss(made.body, line)
+            return make_version(plan)
         finally:
-            line.leave()
-        raise ConflictError("other writers were faster, again and again: try again later")
+            plan.line.leave()
 
-    def _after_loss(self, winner: bytes, line: _PlaceInLine) -> tuple[AppendBase | None, bool]:
+    def _drop(self, transaction: AppendTransaction, durable: Callable[[], None]) -> None:
+        with suppress(Exception):
+            durable()  # it may be on its way still
+        self.versions.drop(transaction.path)
+
+    @property
+    def meets_others(self) -> bool:
+        """Tell whether somebody else is likely to want the same version."""
+        return self._races and self._contention.meets_others
+
+    def win(self, manifest: bytes) -> None:
+        """Remember the version that we made."""
+        if self._races:
+            self._contention.win()
+        self._learn(manifest)
+
+    def after_loss(self, winner: bytes, line: PlaceInLine) -> tuple[AppendBase | None, bool]:
         """Return the version to build on next, and whether it is surely the newest."""
         base = self._learn(winner)
         if self._races and self._contention.lose():
             return self.newest(), True
-        if self._remembers and line.join():
+        if self.remembers and line.join():
             base = self._peek(base)
         return _plain(base), False
 
     def _peek(self, base: AppendBase) -> AppendBase:
         """Return the newest decided version, if it is above the one that we know."""
-        manifest = self._versions.peek_newest()
+        manifest = self.versions.peek_newest()
         if manifest is None:
             return base
         newest = AppendBase(manifest, lance.__version__)
@@ -244,13 +223,13 @@ class Direct:
         self._last = newest
         return newest
 
-    def _first(self) -> tuple[AppendBase | None, bool]:
+    def first(self) -> tuple[AppendBase | None, bool]:
         """Return the version to build on, and whether it is surely the newest.
 
         One that is remembered will do where an old name is refused. Put-if-absent would give it
         away, so there the versions are listed.
         """
-        if self._remembers and self._versions.core.arbiter.refuses_old_names:
+        if self.remembers and self.versions.core.arbiter.refuses_old_names:
             known = self._known()
             if known is not None:
                 return _plain(known), False
@@ -260,10 +239,88 @@ class Direct:
         """Tell Lance's own writers about where to look for the newest version; best effort."""
         if version % _HINT_EVERY == 0:
             with suppress(HoldfastError):
-                self._versions.core.store.put(HINT_PATH, hint_of(version))
+                self.versions.core.store.put(HINT_PATH, hint_of(version))
 
 
-class _PlaceInLine:
+@dataclass
+class PlainAppend(CommitPlan[int | None]):
+    """A plain append, upon one version after the other; its result is as for `Direct.commit`."""
+
+    tries = 1_500
+
+    direct: Direct
+    transaction: AppendTransaction
+    shape: Shape  # what the data files were written for
+    txns: Sequence[Txn]
+    durable: Callable[[], None]
+    after: After | None
+    line: PlaceInLine
+    base: AppendBase | None = None  # the version to build on next
+    exact: bool = False  # it is surely the newest
+
+    def build(self) -> None:
+        """Choose the version to build on first."""
+        self.base, self.exact = self.direct.first()
+
+    def attempt(self) -> int | None:
+        """Decide the version above the one to build on."""
+        base, direct = self.base, self.direct
+        # Looked at anew after each loss: the winner may be a stock writer of any release.
+        if base is None or base.shape != self.shape or not base.takes(self.transaction.added):
+            return None
+        try:
+            made = direct.versions.append(
+                base,
+                self.transaction,
+                self.txns,
+                self.durable,
+                direct.clock.now(),
+                dated=not direct.remembers,
+                after=self.after,
+                decided=self.line.leave,
+                races=direct.meets_others,
+            )
+        except LogLostError as error:
+            if self.exact:
+                raise
+            raise _PassingError("seen in an old version, perhaps") from error
+        if isinstance(made, Lost):
+            raise _LostError(made.body)
+        direct.win(made)
+        return base.version + 1
+
+    def judge(self, error: ConflictError) -> NextStep:
+        """Go on with the winner's version, or the newest, unless what is there stays there."""
+        if isinstance(error, _LostError):
+            self.base, self.exact = self.direct.after_loss(error.winner, self.line)
+            return NextStep.AGAIN
+        seen_there = isinstance(error, AlreadyAppliedError | LogWaitsError)
+        # What was seen in a version that may not be the newest may be gone in that.
+        if self.exact if seen_there else error.next_step is not NextStep.AGAIN:
+            return NextStep.NEVER
+        self.base, self.exact = self.direct.newest(), True
+        return NextStep.AGAIN
+
+    def give_up(self, error: ConflictError) -> ConflictError:
+        """Return a loss without the winner's bytes."""
+        if isinstance(error, _LostError):
+            return ConflictError(error.message)
+        return error
+
+
+class _LostError(ConflictError):
+    """Another writer has the version that we wanted: its manifest is `winner`."""
+
+    def __init__(self, winner: bytes) -> None:
+        super().__init__("other writers were faster, again and again: try again later")
+        self.winner = winner
+
+
+class _PassingError(ConflictError):
+    """What was seen may not be true of the newest version."""
+
+
+class PlaceInLine:
     """Our place among those who lost a decision, if there is such a line."""
 
     def __init__(self, versions: Versions) -> None:
@@ -283,13 +340,6 @@ class _PlaceInLine:
         """Let the next one go on; may be repeated."""
         if self._turn is not None:
             self._turn.end()
-
-
-def _may_pass(error: HoldfastError, *, exact: bool) -> bool:
-    """Tell whether an obstacle may be gone when the newest version is read."""
-    if isinstance(error, AlreadyAppliedError | LogLostError | LogWaitsError):
-        return not exact  # it was seen in a version that may not be the newest
-    return isinstance(error, ConflictError) and error.next_step is NextStep.AGAIN
 
 
 def _plain(base: AppendBase | None) -> AppendBase | None:

@@ -43,6 +43,7 @@ from holdfast.commits._newest import (
     find_newest_object,
     find_overtaking,
 )
+from holdfast.commits._queue import Queue
 from holdfast.core import TableCore
 from holdfast.errors import (
     AlreadyExistsError,
@@ -126,6 +127,7 @@ class Versions:
         self.core = core
         self.keeper = keeper  # looks after the table's shards; the registered one by default
         self.ledger = Ledger(core.store, core.ids)
+        self.queue = Queue(core.store)  # where writers of a local table wait for their turn
         self.made: bytes | None = None  # the newest manifest that Lance made here
         self._known = 0  # the newest version that was recorded when somebody looked
         self._unsure: set[str] = set()  # tokens of ours that may be at names of old versions

@@ -17,12 +17,13 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from holdfast.commits._appends import Append, Appender, Prepared
 from holdfast.commits._columns import columns_of
-from holdfast.commits._committer import Committer, LanceOperation
+from holdfast.commits._committer import LanceOperation, OperationPlan, ReplacingPlan, Terms
 from holdfast.commits._data import Data, as_reader, check_stream, read_any
 from holdfast.commits._dataset import open_dataset
 from holdfast.commits._joined import join_rows
 from holdfast.commits._lance import translate_errors
 from holdfast.commits._log_rules import After
+from holdfast.commits._loop import CommitPlan, make_version
 from holdfast.commits._operation import Committed
 from holdfast.commits._results import CommitResult
 from holdfast.commits._versions import Edit, Versions
@@ -36,8 +37,6 @@ from holdfast.errors import (
 )
 from holdfast.formats import add_key, key_columns
 from holdfast.txn import TxnLike, parse_txn
-
-_OVERWRITES = 10  # how often one is tried again when another came first
 
 Rows: TypeAlias = "pa.Table | list[dict[str, Any]]"
 
@@ -57,8 +56,7 @@ class Writes:
         self._core = versions.core
         self._merge_waiting = merge_waiting
         self.appender = Appender(versions)
-        self.committer = Committer(versions)
-        self._has_log = False  # whether an append found rows that waited
+        self.has_log = False  # whether an append found rows that waited
 
     def append(self, data: Data, txn: TxnLike | None = None) -> CommitResult:
         """Add rows; see `Table.append`."""
@@ -164,16 +162,9 @@ class Writes:
         _check_version(read_version)
         if isinstance(operation, lance.LanceOperation.Append) and edit is None:
             return self.commit_fragments(operation.fragments, txn, read_version)
-        done = self.committer.commit(
-            operation,
-            read_version=read_version,
-            txn=parsed,
-            edit=edit,
-            begun_on=begun_on,
-            after=after,
-        )
-        rows = _rows_of(operation) if done.applied else 0
-        return self._result(done.version, rows, txn, applied=done.applied, begun=begun)
+        terms = Terms(edit=edit, begun_on=begun_on, after=after)
+        plan = OperationPlan(self._versions, operation, read_version, parsed, **terms)
+        return self._commit_plan(plan, operation, txn, begun)
 
     def restore(self, version: int, txn: TxnLike | None = None) -> CommitResult:
         """Make an older version the newest one; see `Table.restore`."""
@@ -184,7 +175,10 @@ class Writes:
             newest = int(open_dataset(self._versions).version)
             return self._result(newest, 0, txn, applied=False, begun=begun)
         open_dataset(self._versions, version)
-        return self._commit_on_newest(lance.LanceOperation.Restore(version), txn)
+        operation = lance.LanceOperation.Restore(version)
+        parsed = None if txn is None else parse_txn(txn)
+        plan = ReplacingPlan(self._versions, operation, None, parsed)
+        return self._commit_plan(plan, operation, txn, begun)
 
     def overwrite(self, data: Data, txn: TxnLike | None) -> CommitResult:
         """Replace all rows and columns; the newest of several overwrites stands."""
@@ -201,7 +195,9 @@ class Writes:
         with translate_errors(self._core.location):
             fragments = write_fragments(check_stream(reader, schema), table, mode="overwrite")
         operation = lance.LanceOperation.Overwrite(schema, fragments)
-        return self._commit_on_newest(operation, txn, int(table.version))
+        begun_on = int(table.version)
+        plan = ReplacingPlan(self._versions, operation, None, parsed, begun_on=begun_on)
+        return self._commit_plan(plan, operation, txn, begun)
 
     def applied(self, txns: Sequence[TxnLike]) -> list[bool]:
         """Tell of each transaction whether the newest version holds it; see `Table.applied`."""
@@ -222,20 +218,12 @@ class Writes:
         self._versions.ledger.check_room(config, parsed)
         return False
 
-    def _commit_on_newest(
-        self, operation: LanceOperation, txn: TxnLike | None, begun_on: int | None = None
+    def _commit_plan(
+        self, plan: OperationPlan, operation: LanceOperation, txn: TxnLike | None, begun: float
     ) -> CommitResult:
-        """Commit what replaces all rows, whatever is newest."""
-        for left in reversed(range(_OVERWRITES)):
-            try:
-                newest = int(open_dataset(self._versions).version)
-                return self.commit_operation(
-                    operation, read_version=newest, txn=txn, begun_on=begun_on
-                )
-            except ConflictError as error:
-                if error.next_step is NextStep.NEVER or not left:
-                    raise
-        raise AssertionError("unreachable")
+        done = make_version(plan)
+        rows = _rows_of(operation) if done.applied else 0
+        return self._result(done.version, rows, txn, applied=done.applied, begun=begun)
 
     def _commit(self, append: Append, txn: TxnLike | None, begun: float) -> CommitResult:
         if not append.rows:
@@ -245,27 +233,48 @@ class Writes:
         return self._result(done.version, rows, txn, applied=done.applied, begun=begun)
 
     def _append_over_log(self, append: Append) -> Committed:
-        """Append; rows that wait in the log of a table with a key are merged first.
+        """Append; rows that wait in the log of a table with a key are merged first."""
+        return make_version(OverLogPlan(self, append))
 
-        That a table has a log is learnt from the manifest that is about to be decided, so one
-        without pays nothing; it is kept in mind for the next append.
+    def merge_first(self) -> After | None:
+        """Merge what waits in the log, if the table is known to have one; tell how far.
+
+        That it has one is learnt from the manifest that is about to be decided, so one without
+        pays nothing; it is kept in mind for the next append.
         """
-        for left in reversed(range(_OVERWRITES)):
-            after = self._merge_waiting(self._versions) if self._has_log else None
-            try:
-                return self.appender.append(replace(append, after=after))
-            except LogWaitsError:
-                if not left:
-                    raise
-                self._has_log = True
-                append = replace(append, handle=None)  # it may be used once
-        raise AssertionError("unreachable")
+        return self._merge_waiting(self._versions) if self.has_log else None
 
     def _result(
         self, version: int, rows: int, txn: TxnLike | None, *, applied: bool, begun: float
     ) -> CommitResult:
         elapsed = self._core.clock.elapsed() - begun
         return CommitResult(version=version, rows=rows, txn=txn, applied=applied, elapsed=elapsed)
+
+
+class OverLogPlan(CommitPlan[Committed]):
+    """An append, built by merging what waits in the table's log, tried together with others'."""
+
+    builds = 10
+
+    def __init__(self, writes: Writes, append: Append) -> None:
+        self._writes = writes
+        self._append = append
+
+    def build(self) -> None:
+        """Merge what waits now; what is put from now on is concurrent, and may win."""
+        self._append = replace(self._append, after=self._writes.merge_first())
+
+    def attempt(self) -> Committed:
+        """Append, as one version with others that wait."""
+        return self._writes.appender.append(self._append)
+
+    def judge(self, error: ConflictError) -> NextStep:
+        """Merge if rows wait; what else was in the way has been tried by the appender."""
+        if not isinstance(error, LogWaitsError):
+            return NextStep.NEVER
+        self._writes.has_log = True
+        self._append = replace(self._append, handle=None)  # it may be used once
+        return NextStep.REBUILD
 
 
 def _check_version(given: object) -> None:

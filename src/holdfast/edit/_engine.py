@@ -30,12 +30,13 @@ import numpy as np
 from lance.fragment import FragmentMetadata
 
 from holdfast.commits import (
-    After,
     Committed,
-    Committer,
     Edit,
+    LanceOperation,
+    LancePlan,
     Versions,
     in_parallel,
+    make_version,
     open_dataset,
     transaction_of,
     translate_errors,
@@ -57,7 +58,6 @@ from holdfast.upkeep import merge_waiting, merged_in
 TRIES = 5
 """How often a change begins anew when other writers change the same rows first."""
 
-_COMMITS = 200  # how often one that nobody disturbed is put on top of what came meanwhile
 # Operations after which fragments hold what they held, but for deleted rows and new fragments.
 # A restore may bring deleted rows back; of one that is not known anything may be true.
 _KEEPS_ROWS = {
@@ -78,6 +78,12 @@ _KEEPS_ROWS = {
 
 class _RowsOvertakenError(ConflictError):
     """Another version came between the one that was looked at and the one to be made."""
+
+    next_step = NextStep.REBUILD
+
+
+class _ObstacleError(ConflictError):
+    """What others did meanwhile is about the same rows: the change must be computed anew."""
 
     next_step = NextStep.REBUILD
 
@@ -128,11 +134,19 @@ def apply_change(
     """
     if tries < 1:
         raise InvalidInputError("tries is at least 1", tries=tries)
-    return _Applied(versions, change, txn, over_log=over_log, upon=upon).run(tries)
+    plan = RowChangePlan(versions, change, txn, over_log=over_log, upon=upon)
+    plan.builds = tries if upon is None else 1
+    return plan.run()
 
 
-class _Applied:
-    """One change on its way into the table."""
+class RowChangePlan(LancePlan):
+    """One change on its way into the table.
+
+    It is built by computing it, and tried by looking at what came since: rows that others changed
+    are an obstacle, versions about other rows are not.
+    """
+
+    tries = 200  # how often one that nobody disturbed is put on top of what came meanwhile
 
     def __init__(
         self,
@@ -143,85 +157,98 @@ class _Applied:
         over_log: bool,
         upon: lance.LanceDataset | None,
     ) -> None:
-        self._versions = versions
+        super().__init__(versions, [] if txn is None else [parse_txn(txn)])
         self._change = change
         self._given = txn
-        self._txn = None if txn is None else parse_txn(txn)
         self._over_log = over_log
         self._upon = upon
-        self._committer = Committer(versions)
-        self._after: After | None = {}
         self._obstacle: Obstacle | None = None
-        self._tries = 0
+        self._counts: Counts | None = None
+        self._builds = 0
         self._begun = versions.core.clock.elapsed()
 
-    def run(self, tries: int) -> ChangeResult:
+    def run(self) -> ChangeResult:
         """Apply it."""
-        if self._txn is not None:
-            first = open_dataset(self._versions)
-            ledger = self._versions.ledger
-            if ledger.holds(first.config(), self._txn):
-                return self._result(int(first.version), None)
-            ledger.check_room(first.config(), self._txn)
+        if self.txns:
+            first = open_dataset(self.versions)
+            ledger = self.versions.ledger
+            if ledger.holds(first.config(), self.txns[0]):
+                return self._result(Committed(int(first.version), applied=False))
+            ledger.check_room(first.config(), self.txns[0])
         self._merge_waiting()
-        for _ in range(tries if self._upon is None else 1):
-            self._tries += 1
-            base = self._upon or open_dataset(self._versions)
-            computed = self._change.compute(base)
-            if computed.is_empty and self._txn is None:
-                return self._result(int(base.version), computed.counts)
-            done = self._commit(base, computed)
-            if done is not None:
-                return self._result(done.version, computed.counts if done.applied else None)
-        raise self._conflict()
+        return self._result(make_version(self))
+
+    def build(self) -> Committed | None:
+        """Compute the change; nothing is committed if there is none, but for its transaction."""
+        self._builds += 1
+        self._obstacle = None
+        base = self._upon or open_dataset(self.versions)
+        computed = self._change.compute(base)
+        version = int(base.version)
+        self._counts = computed.counts
+        if computed.is_empty and not self.txns:
+            return Committed(version, applied=True)
+        self._computed = computed
+        self._seen = base
+        self._files = _DeletionFiles(computed.gone)
+        self.terms["begun_on"] = min(version, computed.begun_on or version)
+        return None
+
+    def attempt(self) -> Committed:
+        """Look what came since, and put the change on top as the very next version."""
+        # Before the turn, not in it: others need not wait while we look and write files.
+        newest = open_dataset(self.versions)
+        obstacle = self._look(self._seen, newest, self._computed)
+        if obstacle is not None:
+            raise self._stopped_by(obstacle)
+        self._seen = newest
+        operation = self._files.operation(newest, self._computed.new)
+        if operation is None:
+            raise self._stopped_by(Obstacle("it changed the same rows", int(newest.version)))
+        self._built = operation
+        self.terms["edit"] = only_after(int(newest.version))
+        return super().attempt()
+
+    def operation(self, newest: lance.LanceDataset) -> tuple[LanceOperation, int]:
+        """Return the change, upon the version that was looked at; `only_after` refuses others."""
+        del newest
+        return self._built, int(self._seen.version)
+
+    def judge(self, error: ConflictError) -> NextStep:
+        """Compute it anew if its rows or files are concerned; else look whether it still fits."""
+        if isinstance(error, LogWaitsError):
+            self._stopped_by(Obstacle("a log came, in which rows wait", int(self._seen.version)))
+            self._merge_waiting()
+            return NextStep.REBUILD
+        if isinstance(error, StaleWorkError):
+            self._change.renew()
+            self._stopped_by(Obstacle("vacuum ran twice meanwhile", int(self._seen.version)))
+            return NextStep.REBUILD
+        return NextStep.REBUILD if isinstance(error, _ObstacleError) else NextStep.AGAIN
+
+    def give_up(self, error: ConflictError) -> ConflictError:
+        """Say who was in the way: those who changed the same rows, or just faster ones."""
+        if self._obstacle is not None:
+            return self._conflict(self._obstacle)
+        return ConflictError(
+            "others were faster each time, although none of them changed these rows: try again",
+            table=self.versions.core.location,
+            commits=self.tries,
+            reason=error.message,
+        )
+
+    def _stopped_by(self, obstacle: Obstacle) -> _ObstacleError:
+        self._obstacle = obstacle
+        return _ObstacleError(obstacle.reason, version=obstacle.version)
 
     def _merge_waiting(self) -> None:
         # What waits now counts; what is put from now on is concurrent, and may win.
         if self._over_log:
-            self._after = {}
+            self.terms["after"] = {}
         elif self._upon is None:
-            self._after = merge_waiting(self._versions)
+            self.terms["after"] = merge_waiting(self.versions)
         else:
-            self._after = merged_in(self._versions, self._upon)
-
-    def _commit(self, base: lance.LanceDataset, computed: Computed) -> Committed | None:
-        """Make it the next version; None when it must be computed anew."""
-        seen = base
-        files = _DeletionFiles(computed.gone)
-        for _ in range(_COMMITS):
-            newest = open_dataset(self._versions)
-            self._obstacle = self._look(seen, newest, computed)
-            if self._obstacle is not None:
-                return None
-            seen = newest
-            operation = files.operation(newest, computed.new)
-            if operation is None:
-                self._obstacle = Obstacle("it changed the same rows", int(newest.version))
-                return None
-            try:
-                return self._committer.commit(
-                    operation,
-                    read_version=int(newest.version),
-                    txn=self._txn,
-                    edit=only_after(int(newest.version)),
-                    begun_on=min(int(base.version), computed.begun_on or int(base.version)),
-                    after=self._after,
-                )
-            except LogWaitsError:
-                self._obstacle = Obstacle("a log came, in which rows wait", int(newest.version))
-                self._merge_waiting()
-                return None
-            except StaleWorkError:
-                self._change.renew()
-                self._obstacle = Obstacle("vacuum ran twice meanwhile", int(newest.version))
-                return None
-            except ConflictError:
-                continue  # somebody was faster: does it still fit?
-        raise ConflictError(
-            "others were faster each time, although none of them changed these rows: try again",
-            table=self._versions.core.location,
-            commits=_COMMITS,
-        )
+            self.terms["after"] = merged_in(self.versions, self._upon)
 
     def _look(
         self, seen: lance.LanceDataset, newest: lance.LanceDataset, computed: Computed
@@ -255,36 +282,36 @@ class _Applied:
         return list(in_parallel(self._operation, range(seen + 1, newest + 1)))
 
     def _operation(self, version: int) -> str:
-        body = self._versions.core.arbiter.read(version_name(version))
+        body = self.versions.core.arbiter.read(version_name(version))
         if body is None:
             return "Unknown"
-        transaction = transaction_of(self._versions.core.store, VersionFacts(body))
+        transaction = transaction_of(self.versions.core.store, VersionFacts(body))
         return "Unknown" if transaction is None else transaction.operation
 
-    def _conflict(self) -> ConflictError:
-        obstacle = self._obstacle or Obstacle("", 0)
+    def _conflict(self, obstacle: Obstacle) -> ConflictError:
         return RowConflictError(
             "other writers were first each time, and what they did is about the same rows; "
             "nothing was changed: try again",
-            table=self._versions.core.location,
-            tries=self._tries,
+            table=self.versions.core.location,
+            tries=self._builds,
             version=obstacle.version,
             operation=obstacle.operation or None,
             reason=obstacle.reason,
         )
 
-    def _result(self, version: int, counts: Counts | None) -> ChangeResult:
+    def _result(self, done: Committed) -> ChangeResult:
+        counts = self._counts if done.applied else None
         told = counts or Counts()
         return ChangeResult(
-            version=version,
+            version=done.version,
             rows=told.updated + told.inserted + told.deleted,
             updated=told.updated,
             inserted=told.inserted,
             deleted=told.deleted,
             txn=self._given,
             applied=counts is not None,
-            tries=self._tries,
-            elapsed=self._versions.core.clock.elapsed() - self._begun,
+            tries=self._builds,
+            elapsed=self.versions.core.clock.elapsed() - self._begun,
         )
 
 

@@ -16,15 +16,21 @@ import lance
 from lance.bitmap import Bitmap
 from lance.dataset import Index, IndexFile
 
-from holdfast.commits import AlreadyAppliedError, CommitHook, Versions, open_hooked
+from holdfast.commits import (
+    AlreadyAppliedError,
+    LanceOperation,
+    LancePlan,
+    Versions,
+    make_version,
+    open_dataset,
+    translate_errors,
+)
 from holdfast.errors import ConflictError, CorruptError, NextStep, NotFoundError
 from holdfast.formats import Plan
 from holdfast.index._finalize import Complete
 from holdfast.index._plan import same_properties
 from holdfast.index._segments import Segment, field_of, ids_of, properties_of, segments_of
 from holdfast.txn import OwnTxn
-
-_TRIES = 20
 
 
 class TableCommits:
@@ -35,17 +41,16 @@ class TableCommits:
 
     def superseded(self, plan: Plan) -> int | None:
         """Return the newest version if the index was committed and replaced since."""
-        operation, table = self._open(plan)
-        with operation.raising_outcome():
-            if not self._was_made(table, plan) or self._is_shown(table, plan):
-                return None
-            return int(table.version)
+        table = open_dataset(self._versions)
+        with translate_errors(self._versions.core.location):
+            gone = self._was_made(table, plan) and not is_shown(table, plan)
+        return int(table.version) if gone else None
 
     def is_committed(self, plan: Plan) -> bool:
         """Tell whether the index is, or was, in the table."""
-        operation, table = self._open(plan)
-        with operation.raising_outcome():
-            return self._was_made(table, plan) or self._is_shown(table, plan)
+        table = open_dataset(self._versions)
+        with translate_errors(self._versions.core.location):
+            return self._was_made(table, plan) or is_shown(table, plan)
 
     def commit(self, complete: Complete) -> tuple[int, bool]:
         """Commit once; return the version and whether this call made it.
@@ -55,50 +60,40 @@ class TableCommits:
             NotFoundError: the version that was indexed is gone.
             CommitUnknownError: the outcome could not be learnt; repeat.
         """
-        for left in reversed(range(_TRIES)):
-            try:
-                return self._try(complete)
-            except ConflictError as error:
-                if error.next_step is not NextStep.AGAIN or not left:
-                    raise
-        raise AssertionError("unreachable")
-
-    def _try(self, complete: Complete) -> tuple[int, bool]:
-        plan = complete.plan
-        operation, table = self._open(plan)
-        try:
-            with operation.raising_outcome():
-                if self._was_made(table, plan) or self._is_shown(table, plan):
-                    return int(table.version), False
-                coverage = self._coverage(table, plan)
-                removed = self._replaced(table, plan, coverage)
-                # Not `commit_existing_index_segments`: that lists the folder, strays and all.
-                change = lance.LanceOperation.CreateIndex(
-                    new_indices=[_index(complete, coverage)],
-                    removed_indices=[_removed(plan, segment) for segment in removed],
-                )
-                done = lance.LanceDataset.commit(table, change, read_version=table.version)
-                operation.returned(int(done.version))
-        except AlreadyAppliedError as error:
-            return error.version, False
-        return int(operation.version or 0), True
-
-    def _open(self, plan: Plan) -> tuple[CommitHook, lance.LanceDataset]:
-        operation = CommitHook(
-            self._versions,
-            [txn_of(plan)],
-            begun_on=plan.version,
-            built_anew=True,
-        )
-        hook: Any = operation  # Any: Lance wants a namespace and gets one by its methods
-        with operation.raising_outcome():
-            return operation, open_hooked(hook)
+        done = make_version(IndexPlan(self._versions, complete))
+        return done.version, done.applied
 
     def _was_made(self, table: lance.LanceDataset, plan: Plan) -> bool:
         return self._versions.ledger.holds(table.config(), txn_of(plan))
 
-    def _is_shown(self, table: lance.LanceDataset, plan: Plan) -> bool:
-        return any(one.id == plan.build_id for one in segments_of(table, plan.name))
+
+class IndexPlan(LancePlan):
+    """The version that gets an index; what it covers is computed for each try.
+
+    What Lance finds in its way says nothing of the next try, which is built anew: so every
+    conflict of Lance's means *again*. What can never fit is refused here.
+    """
+
+    tries = 20
+
+    def __init__(self, versions: Versions, complete: Complete) -> None:
+        plan = complete.plan
+        super().__init__(versions, [txn_of(plan)], begun_on=plan.version, built_anew=True)
+        self._complete = complete
+
+    def operation(self, newest: lance.LanceDataset) -> tuple[LanceOperation, int]:
+        """Return the index as it fits the newest version."""
+        plan = self._complete.plan
+        if is_shown(newest, plan):
+            raise AlreadyAppliedError("in the table already", version=int(newest.version))
+        coverage = self._coverage(newest, plan)
+        removed = self._replaced(newest, plan, coverage)
+        # Not `commit_existing_index_segments`: that lists the folder, strays and all.
+        change = lance.LanceOperation.CreateIndex(
+            new_indices=[_index(self._complete, coverage)],
+            removed_indices=[_removed(plan, segment) for segment in removed],
+        )
+        return change, int(newest.version)
 
     def _coverage(self, table: lance.LanceDataset, plan: Plan) -> set[int]:
         """Return the fragments that hold what was indexed: same number, same file."""
@@ -122,10 +117,8 @@ class TableCommits:
         return coverage
 
     def _pinned(self, plan: Plan) -> lance.LanceDataset:
-        hook: Any = CommitHook(self._versions)
         try:
-            with hook.raising_outcome():
-                return open_hooked(hook, plan.version)
+            return open_dataset(self.versions, plan.version)
         except NotFoundError as error:
             raise NotFoundError(
                 "the version that was indexed is gone: build again",
@@ -155,7 +148,7 @@ class TableCommits:
                     segment=other.id,
                 )
             try:
-                properties = properties_of(self._versions.core.store, other.id)
+                properties = properties_of(self.versions.core.store, other.id)
             except (NotFoundError, CorruptError):
                 properties = {}
             if not same_properties(properties, plan.properties):
@@ -166,6 +159,11 @@ class TableCommits:
                     segment=other.id,
                 )
         return replaced
+
+
+def is_shown(table: lance.LanceDataset, plan: Plan) -> bool:
+    """Tell whether a version has the index."""
+    return any(one.id == plan.build_id for one in segments_of(table, plan.name))
 
 
 def _final(message: str, **details: object) -> ConflictError:

@@ -3,6 +3,10 @@
 They are gathered on the event loop: while one group is committed, whoever arrives joins the next.
 So an insert that waits holds no thread, and a group costs one change of threads, not one for each
 of its members. Only the event loop's thread touches what is kept here.
+
+This is no `commits.GroupCommit`, which is about threads: its callers block, one of them leads, and
+any of them may be interrupted. Here nobody blocks, a task of the loop leads, and a lock would be
+in the way. What its groups become is one append, which meets others in that `GroupCommit`.
 """
 
 from __future__ import annotations

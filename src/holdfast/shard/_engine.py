@@ -20,6 +20,7 @@ from datetime import timedelta
 from typing import Any, Self, cast
 
 from holdfast._clock import Clock
+from holdfast.commits import GroupCommit, GroupItem
 from holdfast.errors import (
     BackpressureError,
     CollectedError,
@@ -42,7 +43,6 @@ from holdfast.shard._base import Base
 from holdfast.shard._budget import Budget, Charge
 from holdfast.shard._config import Settings
 from holdfast.shard._flusher import Flusher
-from holdfast.shard._group import Item, LogQueue
 from holdfast.shard._publish import PublishedSstable, publish_oldest
 from holdfast.shard._rows import InputRows, fit_entry, relabelled, stored
 from holdfast.shard._shards import Members
@@ -96,7 +96,7 @@ class PutResult:
     applied: bool | None = True
 
 
-class Put(Item):
+class Put(GroupItem):
     """Rows on their way to the log."""
 
     __slots__ = ("applied", "base", "begun", "charge", "clock", "given", "position", "txn")
@@ -129,7 +129,7 @@ class Put(Item):
         return type(error)(error.message, **{**error.details, "unacknowledged": rows})
 
 
-class Freeze(Item):
+class Freeze(GroupItem):
     """Asks whoever leads to freeze the active MemTable."""
 
     __slots__ = ()
@@ -193,12 +193,14 @@ class Engine(Handle):
             settings.async_index_buffer_rows,
         )
         name = f"holdfast-{appender.shard_id[:8]}"
-        self._group = LogQueue(
+        self._group = GroupCommit(
             self._write,
             name=f"{name}-log",
+            wrapped=self._stopped_by,
+            stops=True,
+            gathers=True,
             max_bytes=settings.max_wal_buffer_size,
             max_rows=settings.max_memtable_rows if settings.enable_memtable else _NO_LIMIT,
-            wrapped=self._stopped_by,
             linger=timedelta(0) if settings.durable_write else settings.max_wal_flush_interval,
         )
         self._flusher: Flusher[Generation] = Flusher(
@@ -317,7 +319,7 @@ class Engine(Handle):
 
     # Writing, in the thread that leads.
 
-    def _write(self, items: Sequence[Item]) -> None:
+    def _write(self, items: Sequence[GroupItem]) -> None:
         puts = [item for item in items if isinstance(item, Put)]
         if puts:
             self._append(puts)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import lance
 from lance.dataset import Index
 from lance.lance import Bitmap
 
-from holdfast.commits import Committer, Versions, open_dataset
-from holdfast.errors import ConflictError, InvalidInputError, NotFoundError
+from holdfast.commits import (
+    Committed,
+    LanceOperation,
+    LancePlan,
+    Versions,
+    make_version,
+    open_dataset,
+)
+from holdfast.errors import ConflictError, InvalidInputError, NextStep, NotFoundError
 from holdfast.formats import (
     DETAILS_TYPE,
     MEM_WAL_INDEX,
@@ -22,11 +29,11 @@ from holdfast.formats import (
 from holdfast.shard._base import Base, read_base, read_entry
 from holdfast.shard._config import ShardWriterConfig, recorded
 from holdfast.shard._shards import Sharding
-from holdfast.txn import Txn, parse_txn
+from holdfast.txn import parse_txn
 
 _PREPARED = parse_txn(("holdfast.log", 1))
 """The transaction under which a table is prepared, so that it is once."""
-_TRIES = 4
+_BUILDS_WITH_TXN = 2
 
 
 def prepare_writers(
@@ -37,19 +44,49 @@ def prepare_writers(
     defaults: ShardWriterConfig | None = None,
 ) -> bool:
     """Prepare the table for writers, by one commit; see `Table.prepare_writers`."""
-    for left in reversed(range(_TRIES)):
-        base = read_newest_base(versions)
+
+    def details_upon(base: Base) -> MemWalDetails:
+        return _details(versions, base, sharding, maintained_indexes, defaults)
+
+    return make_version(PreparePlan(versions, details_upon)).applied
+
+
+class PreparePlan(LancePlan):
+    """The version that says to every Lance reader that the table has shards."""
+
+    builds = 4
+
+    def __init__(self, versions: Versions, details_upon: Callable[[Base], MemWalDetails]) -> None:
+        super().__init__(versions)
+        self._details_upon = details_upon
+        self._builds = 0
+
+    def build(self) -> Committed | None:
+        """Look at the newest version, unless somebody has prepared it."""
+        base = read_newest_base(self.versions)
         if base.details is not None:
-            return False
-        details = _details(versions, base, sharding, maintained_indexes, defaults)
-        try:
-            # A table whose entry was dropped by hand has the transaction, but no details.
-            if _prepare(versions, base, details, _PREPARED if left > 1 else None):
-                return True
-        except ConflictError:
-            if not left:
-                raise
-    raise ConflictError("others prepare the table at the same time: try again")
+            return Committed(base.version, applied=False)
+        self._read_version = base.version
+        self._operation = _entry_of(self.versions, base, self._details_upon(base))
+        # A table whose entry was dropped by hand has the transaction, but no details: then the
+        # entry is made without one.
+        self.txns = [_PREPARED] if self._builds < _BUILDS_WITH_TXN else []
+        self._builds += 1
+        return None
+
+    def operation(self, newest: lance.LanceDataset) -> tuple[LanceOperation, int]:
+        """Return the entry, upon the version that was looked at: Lance refuses a second one."""
+        del newest
+        return self._operation, self._read_version
+
+    def find(self, error: ConflictError) -> Committed | None:
+        """Leave it to the next look: the transaction alone does not say that details are there."""
+        del error
+        return None
+
+    def judge(self, error: ConflictError) -> NextStep:
+        """Look again after any other conflict than a mere loss."""
+        return NextStep.AGAIN if error.next_step is NextStep.AGAIN else NextStep.REBUILD
 
 
 def prepared_base(versions: Versions) -> Base:
@@ -107,8 +144,7 @@ def _details(
     )
 
 
-def _prepare(versions: Versions, base: Base, details: MemWalDetails, txn: Txn | None) -> bool:
-    """Commit the details, unless somebody else did. Returns whether it was this call."""
+def _entry_of(versions: Versions, base: Base, details: MemWalDetails) -> LanceOperation:
     index = Index(
         uuid=index_id(versions.core.ids.token()),
         name=MEM_WAL_INDEX,
@@ -118,5 +154,4 @@ def _prepare(versions: Versions, base: Base, details: MemWalDetails, txn: Txn | 
         index_version=0,
         index_details=(DETAILS_TYPE, encode_details(details)),
     )
-    operation = lance.LanceOperation.CreateIndex([index], [])
-    return Committer(versions).commit(operation, read_version=base.version, txn=txn).applied
+    return lance.LanceOperation.CreateIndex([index], [])

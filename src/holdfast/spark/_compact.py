@@ -7,15 +7,15 @@ but left files that `vacuum` takes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import lance.optimize
 
 from holdfast._clock import Clock, SystemClock
-from holdfast.commits import report_commits, translate_errors
-from holdfast.errors import ConflictError, InvalidInputError
+from holdfast.commits import CommitPlan, make_version, report_commits, translate_errors
+from holdfast.errors import ConflictError, InvalidInputError, NextStep
 from holdfast.options import StorageOptions
 from holdfast.spark._place import Place
 from holdfast.spark._progress import Progress, Session
@@ -25,7 +25,6 @@ from holdfast.table import Table
 optimize: Any = lance.optimize  # Any: its stubs lack `json` and `from_json`
 
 _TASK = "holdfast.spark._compact:execute"
-_TRIES = 3
 _MOST_ROWS = 2**31
 
 
@@ -71,53 +70,68 @@ def compact(
     clock = clock or SystemClock()
     begun = clock.elapsed()
     settings = {} if target_rows is None else {"target_rows_per_fragment": _rows(target_rows)}
-    for left in reversed(range(_TRIES)):
-        try:
-            done = _compact_once(spark, table, options, settings, progress)
-        except ConflictError:
-            if not left:
-                raise
-        else:
-            version, rows, removed, added = done
-            return CompactResult(
-                version=version,
-                rows=rows,
-                fragments_removed=removed,
-                fragments_added=added,
-                txn=None,
-                applied=bool(removed),
-                elapsed=clock.elapsed() - begun,
-            )
-    raise AssertionError("unreachable")
 
+    def rewrite(version: int, tasks: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
+        given = {"uri": table.uri, "options": dict(options), "version": version}
+        inputs = [{**given, "task": task.json()} for task in tasks]
+        described = f"holdfast: compact {table.uri}"
+        return run_tasks(spark, _TASK, inputs, description=described, progress=progress)
 
-def _compact_once(
-    spark: Session,
-    table: Table,
-    options: Mapping[str, str],
-    settings: Mapping[str, Any],
-    progress: Progress | None,
-) -> tuple[int, int, int, int]:
-    base = table.dataset()
-    with translate_errors(table.uri):
-        tasks = optimize.Compaction.plan(base, dict(settings)).tasks
-    if not tasks:
-        return int(base.version), 0, 0, 0
-    given = {"uri": table.uri, "options": dict(options), "version": int(base.version)}
-    answers = run_tasks(
-        spark,
-        _TASK,
-        [{**given, "task": task.json()} for task in tasks],
-        description=f"holdfast: compact {table.uri}",
-        progress=progress,
+    version, rows, removed, added = make_version(CompactPlan(table, settings, rewrite))
+    return CompactResult(
+        version=version,
+        rows=rows,
+        fragments_removed=removed,
+        fragments_added=added,
+        txn=None,
+        applied=bool(removed),
+        elapsed=clock.elapsed() - begun,
     )
-    rewritten = [optimize.RewriteResult.from_json(answer["rewritten"]) for answer in answers]
-    newest = table.dataset()
-    with translate_errors(table.uri), report_commits(newest):
-        metrics = optimize.Compaction.commit(newest, rewritten)
-    version = table.dataset().version
-    rows = sum(int(answer["rows"]) for answer in answers)
-    return int(version), rows, int(metrics.fragments_removed), int(metrics.fragments_added)
+
+
+class CompactPlan(CommitPlan[tuple[int, int, int, int]]):
+    """Fragments that tasks rewrite; Lance commits them, by the hook of the table's dataset.
+
+    Its result is the version, and how many rows were rewritten, fragments removed and added.
+    """
+
+    builds = 3
+
+    def __init__(
+        self,
+        table: Table,
+        settings: Mapping[str, Any],
+        rewrite: Callable[[int, Sequence[Any]], Sequence[Mapping[str, Any]]],
+    ) -> None:
+        self._table = table
+        self._settings = settings
+        self._rewrite = rewrite
+
+    def build(self) -> tuple[int, int, int, int] | None:
+        """Plan at the newest version, and let tasks rewrite."""
+        base = self._table.dataset()
+        with translate_errors(self._table.uri):
+            tasks = optimize.Compaction.plan(base, dict(self._settings)).tasks
+        if not tasks:
+            return int(base.version), 0, 0, 0
+        self._answers = self._rewrite(int(base.version), tasks)
+        return None
+
+    def attempt(self) -> tuple[int, int, int, int]:
+        """Commit what the tasks rewrote."""
+        table, answers = self._table, self._answers
+        rewritten = [optimize.RewriteResult.from_json(answer["rewritten"]) for answer in answers]
+        newest = table.dataset()
+        with translate_errors(table.uri), report_commits(newest):
+            metrics = optimize.Compaction.commit(newest, rewritten)
+        rows = sum(int(answer["rows"]) for answer in answers)
+        version = int(table.dataset().version)
+        return version, rows, int(metrics.fragments_removed), int(metrics.fragments_added)
+
+    def judge(self, error: ConflictError) -> NextStep:
+        """Let the tasks rewrite what is there now: they wrote what was there before."""
+        del error
+        return NextStep.REBUILD
 
 
 def execute(given: dict[str, Any]) -> dict[str, Any]:

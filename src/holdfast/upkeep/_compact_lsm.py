@@ -28,12 +28,21 @@ from typing import Any, Protocol, TypeAlias
 import lance
 
 from holdfast._clock import Clock
-from holdfast.commits import Committer, Edit, Versions, open_dataset
+from holdfast.commits import (
+    Committed,
+    Edit,
+    LanceOperation,
+    LancePlan,
+    Versions,
+    make_version,
+    open_dataset,
+)
 from holdfast.errors import (
     ConflictError,
     HoldfastError,
     InvalidInputError,
     LogLostError,
+    NextStep,
     NotFoundError,
     PermissionDeniedError,
     StaleWorkError,
@@ -52,7 +61,6 @@ ROWS_AT_ONCE = 1_000_000
 TRIES = 20
 """How often a merge begins anew when others change the same rows meanwhile."""
 
-_COMMITS = 20  # how often one that nobody disturbed is put on top of what came meanwhile
 _LOOKS = 8
 
 Fragments: TypeAlias = Any
@@ -105,6 +113,12 @@ class CompactLsmResult:
 
 class OvertakenError(ConflictError):
     """Another version came between the one that was read and the one to be made."""
+
+
+class _SameRowsError(ConflictError):
+    """What came meanwhile is about the same keys or fragments: the merge begins anew."""
+
+    next_step = NextStep.REBUILD
 
 
 class Pass(Protocol):
@@ -259,7 +273,6 @@ class LanceBase:
 
     def __init__(self, versions: Versions) -> None:
         self._versions = versions
-        self._committer = Committer(versions)
 
     def merged(self, shard_id: str) -> int:
         """Return the newest merged generation of the newest version."""
@@ -316,9 +329,7 @@ class LanceBase:
 
     def ready(self, work: MergeRun, new: Sequence[Fragments], marked: Marked) -> LancePass:
         """Return changes, written here or by tasks, ready to be decided."""
-        return LancePass(
-            versions=self._versions, committer=self._committer, work=work, new=new, marked=marked
-        )
+        return LancePass(self._versions, work, new, marked)
 
 
 def _next_of(base: Base, shard_id: str) -> int:
@@ -326,15 +337,22 @@ def _next_of(base: Base, shard_id: str) -> int:
     return compacted.get(shard_id, 0) + 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LancePass:
-    """Changes of some generations, written and not yet decided."""
+class LancePass(LancePlan):
+    """Changes of some generations, written and not yet decided.
 
-    versions: Versions
-    committer: Committer
-    work: MergeRun
-    new: Sequence[Fragments]
-    marked: Marked
+    It is built once, by who made it: what must be computed anew begins with another look at the
+    shard, since another merger may have merged the generations by then.
+    """
+
+    tries = 20  # how often one that nobody disturbed is put on top of what came meanwhile
+
+    def __init__(
+        self, versions: Versions, work: MergeRun, new: Sequence[Fragments], marked: Marked
+    ) -> None:
+        super().__init__(versions, begun_on=int(work.dataset.version), after={})
+        self.work = work
+        self.new = new
+        self.marked = marked
 
     def commit(self) -> tuple[int, int] | None:
         """Decide rows and marker; None when others touched the same keys or fragments.
@@ -343,31 +361,41 @@ class LancePass:
             MergedAlreadyError: another merger was faster.
             CommitUnknownError: the outcome could not be learnt.
         """
+        try:
+            make_version(self)
+        except MergedAlreadyError:
+            raise
+        except ConflictError:
+            return None
+        return sum(int(part.physical_rows) for part in self.new), self.marked.rows
+
+    def attempt(self) -> Committed:
+        """Look what came since, and put the changes on top as the very next version."""
+        # Before the turn, not in it: others need not wait while we look for keys.
+        newest = open_dataset(self.versions)
+        if not self._fits(newest):
+            raise _SameRowsError("others touched the same rows", version=int(newest.version))
+        self._read_version = int(newest.version)
+        self.terms["edit"] = only_after(self._read_version, self.work.shard_id, self.work.sstables)
+        return super().attempt()
+
+    def operation(self, newest: lance.LanceDataset) -> tuple[LanceOperation, int]:
+        """Return the changes, upon the version that was looked at; `only_after` refuses others."""
+        del newest
         operation = lance.LanceOperation.Update(
             removed_fragment_ids=list(self.marked.removed),
             updated_fragments=list(self.marked.updated),
             new_fragments=list(self.new),
         )
-        for _ in range(_COMMITS):
-            newest = open_dataset(self.versions)
-            if not self._fits(newest):
-                return None
-            try:
-                self.committer.commit(
-                    operation,
-                    read_version=int(newest.version),
-                    edit=only_after(int(newest.version), self.work.shard_id, self.work.sstables),
-                    begun_on=int(self.work.dataset.version),
-                    after={},
-                )
-            except MergedAlreadyError:
-                raise
-            except StaleWorkError:
-                return None  # vacuum may have taken our files: write them anew
-            except ConflictError:
-                continue  # somebody was faster: does it still fit?
-            return sum(int(part.physical_rows) for part in self.new), self.marked.rows
-        return None
+        return operation, self._read_version
+
+    def judge(self, error: ConflictError) -> NextStep:
+        """Look again whether it fits, unless it does not or its files may be gone."""
+        if isinstance(error, MergedAlreadyError):
+            return NextStep.NEVER
+        # Of a mere loss Lance may say "rebuild", and it need not: the next look tells.
+        rebuilds = isinstance(error, StaleWorkError | _SameRowsError)
+        return NextStep.REBUILD if rebuilds else NextStep.AGAIN
 
     def _fits(self, newest: lance.LanceDataset) -> bool:
         """Tell whether a version differs from the one read only where it does not matter."""

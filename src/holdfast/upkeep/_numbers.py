@@ -57,7 +57,7 @@ NUMBERED = (
 """The folders of files that commits bring."""
 
 Touch = Callable[[Edit], object]
-"""Makes a version that changes nothing but what an edit does; see `Committer.touch`."""
+"""Makes a version that changes nothing but what an edit does; see `commits.touch`."""
 
 
 class _OvertakenError(ConflictError):

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from holdfast.commits import Committer, Edit, Versions, open_dataset
+from holdfast.commits import Edit, Versions, open_dataset, touch
 from holdfast.errors import ConflictError, InvalidInputError, SealedError
 from holdfast.formats import (
     LOG_ID_KEY,
@@ -83,7 +83,7 @@ def reset_log(versions: Versions, waiting: Waiting, *, confirm: bool) -> ResetLo
     if confirm:
         marks = {shard_id: _settle(versions, shard_id, waiting) for shard_id in shards}
         edit = _entry_with(versions, version, marks)
-        version = Committer(versions).touch(edit)
+        version = touch(versions, edit)
     return ResetLogResult(
         version=version,
         rows=sum(rows.values()),

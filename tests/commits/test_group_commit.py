@@ -1,4 +1,4 @@
-"""Whoever is interrupted while it waits takes nobody along: the others' items are written."""
+"""Those who wait share one commit; whoever is interrupted while it waits takes nobody along."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
+from holdfast.commits import _group
+from holdfast.commits._group import GroupCommit, GroupItem
 from holdfast.errors import HoldfastError, PoisonedError
-from holdfast.shard import _group
-from holdfast.shard._group import Item, LogQueue
 from holdfast.testing import StillClock
 
 INTERRUPTED = "interrupted"
@@ -46,7 +46,7 @@ def wait_until(ready: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def wait_for_length(group: LogQueue, length: int) -> None:
+def wait_for_length(group: GroupCommit, length: int) -> None:
     wait_until(lambda: group.length >= length)
 
 
@@ -65,16 +65,18 @@ def test_an_interrupted_caller_takes_nobody_along(
 ) -> None:
     monkeypatch.setattr(_group, "SimpleQueue", event)
     gate, begun = threading.Event(), threading.Event()
-    written: list[Item] = []
+    written: list[GroupItem] = []
 
-    def write(items: Sequence[Item]) -> None:
+    def write(items: Sequence[GroupItem]) -> None:
         begun.set()
         assert gate.wait(60)
         written.extend(items)
 
-    group = LogQueue(write, name="worker", max_bytes=100, max_rows=100, wrapped=broken)
+    group = GroupCommit(
+        write, name="worker", max_bytes=100, max_rows=100, wrapped=broken, stops=True, gathers=True
+    )
     outcomes: dict[str, str] = {}
-    items = {name: Item() for name in ["leader", *order]}
+    items = {name: GroupItem() for name in ["leader", *order]}
 
     def submit(name: str) -> None:
         try:
@@ -112,18 +114,27 @@ def test_those_just_woken_are_written_together(monkeypatch: pytest.MonkeyPatch) 
     sizes: list[int] = []
     clock = SlowWrites()
 
-    def write(items: Sequence[Item]) -> None:
+    def write(items: Sequence[GroupItem]) -> None:
         if not sizes:
             wait_for_length(group, callers - 1)
         sizes.append(len(items))
         clock.written()
 
     callers, rounds = 4, 6
-    group = LogQueue(write, name="t", max_bytes=1 << 20, max_rows=100, wrapped=broken, clock=clock)
+    group = GroupCommit(
+        write,
+        name="t",
+        max_bytes=1 << 20,
+        max_rows=100,
+        wrapped=broken,
+        stops=True,
+        gathers=True,
+        clock=clock,
+    )
 
     def work(times: int) -> None:
         for _ in range(times):
-            group.submit(Item(size=1, rows=1))
+            group.submit(GroupItem(size=1, rows=1))
 
     # The first is alone once, and comes back for all the others' rounds.
     first, *others = (
@@ -157,18 +168,36 @@ def test_who_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SlowWrites()
     sizes: list[int] = []
 
-    def write(items: Sequence[Item]) -> None:
+    def write(items: Sequence[GroupItem]) -> None:
         sizes.append(len(items))
         clock.written()
 
-    group = LogQueue(write, name="t", max_bytes=1, max_rows=1, wrapped=broken, clock=clock)
+    group = GroupCommit(
+        write,
+        name="t",
+        max_bytes=1,
+        max_rows=1,
+        wrapped=broken,
+        stops=True,
+        gathers=True,
+        clock=clock,
+    )
     for _ in range(5):
-        group.submit(Item())
+        group.submit(GroupItem())
     assert sizes == [1] * 5
 
 
-def test_those_who_do_not_come_back_are_waited_for_ever_less_often() -> None:
-    group = LogQueue(lambda _: None, name="t", max_bytes=1, max_rows=1, wrapped=broken)
+@pytest.mark.parametrize("gathers", [True, False])
+def test_those_who_do_not_come_back_are_waited_for_ever_less_often(gathers: bool) -> None:
+    group = GroupCommit(
+        lambda _: None,
+        name="t",
+        max_bytes=1,
+        max_rows=1,
+        wrapped=broken,
+        stops=True,
+        gathers=gathers,
+    )
     waits: list[float] = []
 
     class Noted(SimpleQueue[None]):
@@ -177,11 +206,103 @@ def test_those_who_do_not_come_back_are_waited_for_ever_less_often() -> None:
             raise Empty
 
     for _ in range(64):
-        leader = Item()
+        leader = GroupItem()
         leader.turn = Noted()
-        group._woken, group._awaited, group._write_seconds = 8, 9, 60.0
+        group._woken, group._awaited, group._commit_seconds = 8, 9, 60.0
         group._ended = group._clock.elapsed()
         group._queue.append(leader)
         group._gather(leader)
         group._queue.clear()
-    assert len(waits) == 6  # after 1, 3, 7, 15 and 31 others
+    assert len(waits) == (6 if gathers else 0)  # after 1, 3, 7, 15 and 31 others
+
+
+class Named(GroupItem):
+    """An item that knows its name."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+
+class Outcomes:
+    """Submits items by name, each in a thread of its own, behind one that is held."""
+
+    def __init__(self, *, stops: bool, fails: BaseException) -> None:
+        self.outcomes: dict[str, object] = {}
+        self.groups: list[list[str]] = []
+        self._fails = fails
+        self._threads: list[threading.Thread] = []
+        self._gate, self._begun = threading.Event(), threading.Event()
+        self.group = GroupCommit(
+            self._commit, name="worker", wrapped=broken, stops=stops, gathers=False
+        )
+
+    def _commit(self, items: Sequence[GroupItem]) -> None:
+        named = [item for item in items if isinstance(item, Named)]
+        self.groups.append([item.name for item in named])
+        self._begun.set()
+        assert self._gate.wait(60)
+        for item in named:
+            if item.name == "own":
+                item.answer()
+            if item.name == "bad":
+                item.answer(ValueError("its own"))
+            if item.name == "breaks":
+                self._start("behind")
+                wait_for_length(self.group, 1)
+                raise self._fails
+
+    def submit(self, name: str) -> None:
+        try:
+            self.group.submit(Named(name))
+            self.outcomes[name] = "committed"
+        except BaseException as error:  # noqa: BLE001 - looked at by the test
+            self.outcomes[name] = type(error)
+
+    def run(self, *names: str) -> None:
+        self._start("first")
+        assert self._begun.wait(60)
+        for number, name in enumerate(names, 1):
+            self._start(name)
+            wait_for_length(self.group, number)
+        self._gate.set()
+        for thread in self._threads:  # grows meanwhile
+            thread.join(60)
+            assert not thread.is_alive()
+
+    def _start(self, name: str) -> None:
+        self._threads.append(threading.Thread(target=self.submit, args=(name,), daemon=True))
+        self._threads[-1].start()
+
+
+@pytest.mark.requirement("C1", "C8")
+def test_each_gets_its_own_outcome_and_what_is_unknown_is_everybody_s() -> None:
+    world = Outcomes(stops=False, fails=OSError("broken"))
+    world.run("own", "bad", "breaks", "last")
+    assert world.groups == [["first"], ["own", "bad", "breaks", "last"], ["behind"]]
+    assert world.outcomes == {
+        "first": "committed",
+        "own": "committed",
+        "bad": ValueError,
+        "breaks": PoisonedError,
+        "last": PoisonedError,
+        "behind": "committed",
+    }
+    world.submit("later")
+    assert world.outcomes["later"] == "committed"
+    assert not world.group.busy
+
+
+@pytest.mark.requirement("C8")
+@pytest.mark.parametrize("stops", [False, True])
+def test_an_interrupted_leader_gives_its_group_up(stops: bool) -> None:
+    world = Outcomes(stops=stops, fails=KeyboardInterrupt())
+    world.run("breaks", "last")
+    assert world.outcomes["breaks"] is KeyboardInterrupt
+    assert world.outcomes["last"] is PoisonedError
+    world.submit("later")
+    for name in ("behind", "later"):
+        assert world.outcomes[name] == (PoisonedError if stops else "committed")
+    assert not world.group.busy
