@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import holdfast
 from changes.model import SCHEMA, Busy, Model, rows_of
 from holdfast.arbiter import SupportsSetUp, connect_commit_store
+from holdfast.changes import change_schema
+from holdfast.errors import InvalidInputError
 from holdfast.formats import version_name
+from holdfast.spark._changes import NOT_BEGUN, ChangeStreamReader
+from holdfast.spark._types import spark_schema
 from holdfast.testing import FaultyS3Process
 from spark.test_drivers import kill_group, start
 
@@ -327,6 +332,30 @@ def test_a_stream_of_changes_that_meets_new_columns_stops(
     finally:
         query.stop()
     assert [(one["k"], one.get("x")) for one in seen] == [(1, None), (2, 7)]
+
+
+@pytest.mark.requirement("S4")
+def test_a_checkpoint_that_does_not_fit_is_refused(table: holdfast.Table) -> None:
+    """Seen without Spark, whose checkpoints hold these offsets."""
+    table.append([row(1, 1)])
+    with table.claim_writer("unsharded") as writer:
+        writer.put([row(2, 2)])
+    schema = spark_schema(change_schema(table.schema))
+    limit: Any = ReadAllAvailable()
+
+    def reader(**options: str) -> ChangeStreamReader:
+        return ChangeStreamReader(schema, {"path": table.uri, "readchangefeed": "true", **options})
+
+    with pytest.raises(InvalidInputError, match="not one of a stream of changes"):
+        reader().latestOffset({"version": 2, "files": 1}, limit)  # of a stream of rows
+    end = reader().latestOffset(NOT_BEGUN, limit)
+    with pytest.raises(InvalidInputError, match="follows with another freshness"):
+        reader(freshness="base").latestOffset(end, limit)
+    (shard,) = end["log"]
+    other = {**end, "log": {shard: end["log"][shard] - 1}}
+    with pytest.raises(InvalidInputError, match="the checkpoint does not fit the table"):
+        reader().partitions(end, other)
+    assert reader().partitions(NOT_BEGUN, end)
 
 
 @pytest.mark.requirement("W7")

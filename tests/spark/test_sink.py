@@ -130,6 +130,18 @@ def test_sparks_progress_has_rows_entries_bytes_and_the_lag_of_each_shard(
     assert [(one["rows"], one["entries"]) for one in metrics_of(query)] == [(10, 1), (1, 1)]
 
 
+def test_the_sink_divides_a_batch_into_as_many_entries_as_it_is_told(
+    stream: SinkStream, uri: str
+) -> None:
+    table = plain(uri, buckets=1)
+    stream.add(*({"id": n, "v": "a"} for n in range(100)))
+    stream.run(entriesPerBatch="4")
+    assert entries(table) == [(4, 100)]
+    stream.forget_commit(0)
+    stream.run()
+    assert ids_of(table) == Counter(range(100))
+
+
 def test_errors_of_the_sink_name_what_to_do(stream: SinkStream, uri: str) -> None:
     table = keyed(uri)
     stream.add({"id": 1, "v": "a"}, {"id": 1, "v": "b"})
