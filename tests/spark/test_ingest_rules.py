@@ -165,7 +165,7 @@ def test_a_run_notices_that_nobody_could_read_its_log(
     monkeypatch.setattr(_ingest_run, "_BATCHES_UNCHECKED", 2)
     driver = Driver(plain)
     driver.write(0, rows(1))
-    plain.overwrite(pa.table({"other": [1]}))
+    holdfast.write_table(pa.table({"k": [1], "other": ["x"]}), plain.uri, mode="overwrite")
     with pytest.raises(FencedError, match="overwritten with other columns"):
         driver.run.targets(1, 1)
 
