@@ -1,17 +1,20 @@
 """Streams into the log, beside the sink of versions and Spark's own Parquet sink.
 
-`./run bench stream [--seconds 20] [--batches 200 --kill-every 50] [--only latency,...]`
+    ./run bench stream [--seconds 20] [--batches 200 --kill-every 50] [--only latency,...]
 
 Sinks: parquet, versions (one version per batch), log (`ingest`), sink (the sink form), noop.
 
 - latency: events are written to files every 100 ms; how long until a reader in another process
-  has them in a fresh scan, at a trigger of one second and back to back. The floor beside it: the
-  same query into Spark's `noop` sink, that is, what a micro-batch takes without any writing.
-- batches: medians of micro-batches of 1,000 rows, and rows per second of large ones, with upkeep.
-- requests: what one micro-batch costs on an object store, and 8 shards at 1 s in a day.
+  has them in a fresh scan, at a trigger of one second and back to back, with upkeep every 10 s.
+  The reader of Parquet reads the files that Spark's own list of them names. The floor beside it:
+  the same query into Spark's `noop` sink, that is, a micro-batch without any writing.
+- batches: medians of micro-batches of 1,000 rows, in turns, and rows per second of large ones,
+  with upkeep.
+- requests: what one micro-batch costs on an object store, one round of upkeep, and 8 shards at 1 s
+  in a day.
 - kills: a stream whose driver is killed; rows, files and versions beside one version per batch.
 
-It asserts nothing but that the rows are exact.
+It asserts nothing but that the rows are exact. `--json FILE` keeps what was measured.
 """
 
 from __future__ import annotations
@@ -31,13 +34,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import holdfast
 import holdfast.spark
-from _measuring import markdown
+from _measuring import markdown, write_json
 from holdfast.shard import Sharding
+from holdfast.spark._ingest import Ingest
+from holdfast.spark._ingest_upkeep import look_after
 from holdfast.testing import FaultyS3Process
 
 if TYPE_CHECKING:
@@ -52,6 +59,18 @@ PARTS = ("latency", "batches", "requests", "kills")
 FILE_SECONDS = 0.1
 ROWS_PER_FILE = 50
 DAY = 86_400
+WARM = 5
+"""Batches before a latency run begins."""
+ROUNDS = 3
+"""How often the sinks take their turn with small batches; the median counts."""
+BATCHES_COUNTED = 20
+LATENCY = {
+    "p50_s": "p50 s",
+    "p99_s": "p99 s",
+    "rows_seen": "rows seen",
+    "batch_p50_ms": "micro-batch p50 ms",
+    "batch_max_ms": "max ms",
+}
 
 
 def main() -> None:
@@ -65,8 +84,9 @@ def main() -> None:
     parser.add_argument("--sustain", type=float, default=60, help="seconds of large batches")
     parser.add_argument("--only", default=",".join(PARTS), help=", ".join(PARTS))
     parser.add_argument("--sinks", default=",".join(KINDS), help="of latency and batches")
+    parser.add_argument("--json", type=Path)
     parser.add_argument("--driver", nargs=3, metavar=("URI", "SOURCE", "CHECKPOINT"))
-    parser.add_argument("--reader", nargs=2, metavar=("URI", "OUT"))
+    parser.add_argument("--reader", nargs=3, metavar=("KIND", "URI", "OUT"))
     given = parser.parse_args()
     if given.driver:
         drive(*given.driver)
@@ -76,9 +96,12 @@ def main() -> None:
         return
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
     try:
-        Bench(folder, given).run(given.only.split(","))
+        bench = Bench(folder, given)
+        bench.run(given.only.split(","))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    if given.json:
+        write_json(given.json, bench.rows)
 
 
 def make_table(
@@ -98,6 +121,7 @@ class Bench:
         self.given = given
         self.kinds = [kind for kind in KINDS if kind in given.sinks.split(",")]
         self.count = 0
+        self.rows: list[dict[str, object]] = []
         self.spark = holdfast.spark.session(
             "local[2]",
             config={"spark.driver.memory": "2g"},
@@ -138,70 +162,77 @@ class Bench:
     def latency(self) -> None:
         """Event -> visible to a reader in another process."""
         lines = []
-        kinds = [kind for kind in ("versions", "log", "sink", "noop") if kind in self.kinds]
-        for kind in kinds:
+        for kind in self.kinds:
             self._small(kind)  # what is compared finds its processes started
-        for kind in kinds:
+        for kind in self.kinds:
             for name, trigger in (
                 ("1 s", {"processingTime": "1 second"}),
                 ("back to back", {"processingTime": "0 seconds"}),
             ):
-                lines.append([kind, name, *self._latency(kind, trigger)])
-        headings = ["sink", "trigger", "p50 s", "p99 s", "rows seen", "micro-batch p50 ms"]
-        print(markdown(headings, lines))
+                found = self._latency(kind, trigger)
+                self.rows.append({"part": "latency", "sink": kind, "trigger": name, **found})
+                lines.append([kind, name, *(_shown(found.get(one)) for one in LATENCY)])
+                print(lines[-1], file=sys.stderr, flush=True)
+        print(markdown(["sink", "trigger", *LATENCY.values()], lines))
 
-    def _latency(self, kind: str, trigger: dict[str, Any]) -> list[str]:
-        source, uri, out = (
-            Path(self.fresh("source")),
-            self.fresh(kind),
-            self.fresh("seen"),
-        )
+    def _latency(self, kind: str, trigger: dict[str, Any]) -> dict[str, float]:
+        source, uri, out = Path(self.fresh("source")), self.fresh(kind), self.fresh("seen")
         source.mkdir()
-        make_table(uri, self.given.shards)
+        if kind in OURS:
+            make_table(uri, self.given.shards)
         frame = self.spark.readStream.schema(COLUMNS).json(str(source))
         query = self.start(frame, kind, uri, trigger)
         feed = Feed(source)
         feed.start()
-        _await(lambda: len(query.recentProgress) > 2)  # the first batches start processes
+        _await(lambda: _newest(query) >= WARM)  # the first batches start processes
         reader = None
         if kind != "noop":
-            command = [sys.executable, __file__, "--reader", uri, out]
+            command = [sys.executable, __file__, "--reader", kind, uri, out]
             reader = subprocess.Popen(command, stdin=subprocess.PIPE)
             _await(Path(f"{out}.ready").exists)
-        begun = time.time()
+        begun, first = time.time(), _newest(query)
         time.sleep(self.given.seconds)
         until = time.time()
         feed.stop()
         if reader is not None:
             _await(lambda: json.loads(Path(out).read_text() or "[[0]]")[-1][0] >= feed.rows - 1)
             reader.communicate(b"")
-        took = [p["durationMs"]["triggerExecution"] for p in query.recentProgress[3:]]
+        took = [
+            one["durationMs"]["triggerExecution"]
+            for one in query.recentProgress
+            if one["batchId"] > first and one["numInputRows"]
+        ]
         query.stop()
-        median = f"{statistics.median(took):.0f}"
+        found = {"batch_p50_ms": statistics.median(took), "batch_max_ms": max(took)}
         if reader is None:
-            return ["", "", "", median]
+            return found
         seen = json.loads(Path(out).read_text())
         waits = sorted(at - t for _, t, at in seen if begun < t < until)
-        return [
-            f"{waits[len(waits) // 2]:.2f}",
-            f"{waits[int(len(waits) * 0.99)]:.2f}",
-            f"{len(waits):,}",
-            median,
-        ]
+        return {
+            "p50_s": waits[len(waits) // 2],
+            "p99_s": waits[int(len(waits) * 0.99)],
+            "rows_seen": len(waits),
+            **found,
+        }
 
     def batches(self) -> None:
-        """Micro-batches of the three sinks: small ones, and as many rows as they take."""
-        small = {kind: self._small(kind) for kind in self.kinds}
-        large = {kind: self._large(kind) for kind in self.kinds if kind != "noop"}
-        lines = [
-            [
-                kind,
-                f"{ms:.0f}",
-                f"{ms / small.get('parquet', ms):.2f}",
-                f"{large.get(kind, 0):,.0f}",
-            ]
-            for kind, ms in small.items()
-        ]
+        """Micro-batches of the sinks: small ones, and as many rows as they take."""
+        rounds = [{kind: self._small(kind) for kind in self.kinds} for _ in range(ROUNDS)]
+        small = {kind: statistics.median(one[kind] for one in rounds) for kind in self.kinds}
+        lines = []
+        for kind, ms in small.items():
+            large = None if kind == "noop" else self._large(kind)
+            ratio = ms / small["parquet"] if "parquet" in small else None
+            self.rows.append(
+                {
+                    "part": "batches",
+                    "sink": kind,
+                    "small_ms": ms,
+                    "x_parquet": ratio,
+                    "rows_per_second": large,
+                }
+            )
+            lines.append([kind, f"{ms:.0f}", _shown(ratio), _shown(large)])
         print(markdown(["sink", "1,000 rows, median ms", "x Parquet", "rows/s"], lines))
         print(f"\nrows/s: {self.given.sustain:.0f} s of batches of {self.given.rows:,} rows")
 
@@ -244,19 +275,30 @@ class Bench:
             uri = server.url("bench", "stream")
             make_table(uri, 8, storage_options=options)
             write = holdfast.spark.ingest(uri, options, app="bench", upkeep=None)
+            assert isinstance(write, Ingest)
             frame = self.spark.range(1000).selectExpr("id as n", "0d as t", "'x' as pad")
-            counts = []
-            for batch in range(12):
+            batches, rounds = [], []
+            for batch in range(BATCHES_COUNTED):
                 before = _requests(server)
                 write(frame, batch)
-                counts.append(_requests(server) - before)
+                batches.append(_requests(server) - before)
+                if batch % 4 == 3:  # four of these are merged
+                    before = _requests(server)
+                    look_after(write._state.runs["bench"][1])
+                    rounds.append(_requests(server) - before)
         finally:
             server.stop()
-        print(f"the first batch of a run: {dict(counts[0])}")
-        one = counts[-1]
-        total = sum(one.values())
-        print(f"each batch: {dict(one)}")
-        print(f"8 shards at 1 s: {total * DAY:,} requests a day")
+        one, upkeep = batches[-2], sum((sum(each.values()) for each in rounds), 0) / len(rounds)
+        in_a_day = sum(one.values()) * DAY + round(upkeep * DAY / 60)
+        print(f"the first batch of a run: {_counts(batches[0])}")
+        print(f"each batch: {_counts(one)}")
+        print(f"rounds of upkeep: {'; '.join(map(_counts, rounds))}")
+        print(f"8 shards at 1 s: {sum(one.values()) * DAY:,} requests a day for batches,")
+        print(f"{in_a_day:,} with upkeep every minute")
+        for name, count in (("batch", one), ("first batch", batches[0])):
+            self.rows.append({"part": "requests", "what": name, "requests": sum(count.values())})
+        self.rows.append({"part": "requests", "what": "round of upkeep", "requests": upkeep})
+        self.rows.append({"part": "requests", "what": "day at 8 shards, 1 s", "requests": in_a_day})
 
     def kills(self) -> None:
         """A stream whose driver is killed every so many batches."""
@@ -273,19 +315,24 @@ class Bench:
         found = Counter(table.scan(columns=["n"]).read_all()["n"].to_pylist())
         if found != Counter(range(batches * 20)):
             raise SystemExit(f"NOT EXACT: {len(found)} of {batches * 20}")
-        lines = [["log", *_counted(table)]]
+        counts = {"log": _counted(table)}
         table.merge_log()
-        lines.append(["log, merged", *_counted(table)])
+        counts["log, merged"] = _counted(table)
         _make_older(uri)
         table.vacuum(confirm=True)
-        lines.append(["log, merged, after vacuum", *_counted(table)])
+        counts["log, merged, after vacuum"] = _counted(table)
         each = make_table(self.fresh("versions"), self.given.shards)
         reader = self.spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
         query = self.start(reader.json(str(source)), "versions", each.uri, {"availableNow": True})
         query.awaitTermination()
-        lines.append(["one version per batch", *_counted(each)])
+        counts["one version per batch"] = _counted(each)
         print(f"{batches} batches, {kills} kills, {elapsed:.0f} s: 0 lost, 0 doubled\n")
+        lines = [[name, f"{files:,}", f"{last:,}"] for name, (files, last) in counts.items()]
         print(markdown(["table", "files", "versions"], lines))
+        self.rows += [
+            {"part": "kills", "table": name, "files": files, "versions": last}
+            for name, (files, last) in counts.items()
+        ]
 
     def _killed(self, uri: str, source: str, checkpoint: str) -> int:
         kills = 0
@@ -334,8 +381,8 @@ class Feed(threading.Thread):
         self.join()
 
 
-def read_fresh(uri: str, out: str) -> None:
-    """Scan a table again and again; note when each row was first seen. In its own process."""
+def read_fresh(kind: str, uri: str, out: str) -> None:
+    """Read a table again and again; note when each row was first seen. In its own process."""
     seen: list[tuple[int, float, float]] = []
     last = -1
     over = threading.Event()
@@ -345,9 +392,9 @@ def read_fresh(uri: str, out: str) -> None:
         over.set()
 
     threading.Thread(target=wait, daemon=True).start()
-    table = holdfast.open_table(uri)
+    read = parquet_reader(uri) if kind == "parquet" else fresh_reader(uri)
     while not over.is_set():
-        rows = table.scan(columns=["n", "t"], filter=f"n > {last}").read_all()
+        rows = read(last)
         at = time.time()
         found = sorted(zip(rows["n"].to_pylist(), rows["t"].to_pylist(), strict=True))
         seen += [(n, t, at) for n, t in found]
@@ -361,6 +408,28 @@ def read_fresh(uri: str, out: str) -> None:
         fresh.rename(out)
         Path(f"{out}.ready").touch()
         time.sleep(0.02)
+
+
+def fresh_reader(uri: str) -> Callable[[int], pa.Table]:
+    """Scan a table of ours, with what is in its log."""
+    table = holdfast.open_table(uri)
+    return lambda last: table.scan(columns=["n", "t"], filter=f"n > {last}").read_all()
+
+
+def parquet_reader(uri: str) -> Callable[[int], pa.Table]:
+    """Read the Parquet files that Spark's list has named since the last look."""
+    known: set[str] = set()
+
+    def read(_last: int) -> pa.Table:
+        named = []
+        for one in Path(uri, "_spark_metadata").glob("[0-9]*"):
+            named += [json.loads(line)["path"] for line in one.read_text().splitlines()[1:]]
+        fresh = [unquote(urlsplit(one).path) for one in named if one not in known]
+        known.update(named)
+        empty = SCHEMA.empty_table().select(["n", "t"])
+        return pa.concat_tables([empty, *(pq.read_table(one, columns=["n", "t"]) for one in fresh)])
+
+    return read
 
 
 def drive(uri: str, source: str, checkpoint: str) -> None:
@@ -380,8 +449,9 @@ def _newest(query: StreamingQuery) -> int:
 
 
 def _done(checkpoint: str) -> int:
-    folder = Path(checkpoint, "commits")
-    return sum(one.name.isdigit() for one in folder.iterdir()) if folder.exists() else 0
+    """Return how many batches are done; Spark keeps the newest hundred in its list."""
+    names = [one.name for one in Path(checkpoint, "commits").glob("*")]
+    return max((int(name) for name in names if name.isdigit()), default=-1) + 1
 
 
 def _make_older(uri: str) -> None:
@@ -391,9 +461,19 @@ def _make_older(uri: str) -> None:
         os.utime(one, (month, month))
 
 
-def _counted(table: holdfast.Table) -> list[str]:
+def _counted(table: holdfast.Table) -> tuple[int, int]:
     files = sum(one.is_file() for one in Path(table.uri).rglob("*"))
-    return [f"{files:,}", f"{table.dataset().version:,}"]
+    return files, int(table.dataset().version)
+
+
+def _counts(requests: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(requests.items()))
+
+
+def _shown(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
 def _requests(server: FaultyS3Process) -> Counter[str]:

@@ -39,6 +39,13 @@ def test_a_report_shows_date_machine_charts_and_figures(tmp_path: Path) -> None:
     assert not (tmp_path / "docs" / "benchmarks" / "upkeep-requests.svg").exists()
 
 
+def test_the_parts_of_a_benchmark_have_a_table_each() -> None:
+    rows = [{"part": "a", "x": 1}, {"part": "b", "y": 2.0}, {"part": "a", "x": 3, "z": None}]
+    first, second = bench_report.tables(rows)
+    assert first.splitlines() == ["| x | z |", "| --- | --- |", "| 1 |  |", "| 3 |  |"]
+    assert second.splitlines() == ["| y |", "| --- |", "| 2.00 |"]
+
+
 def test_the_page_is_drawn_from_what_is_kept(tmp_path: Path) -> None:
     for file in (ROOT / bench_report.KEPT).glob("*.json"):
         (tmp_path / bench_report.KEPT).mkdir(parents=True, exist_ok=True)

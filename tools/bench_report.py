@@ -114,6 +114,36 @@ CHARTS: Mapping[str, Sequence[Chart]] = {
             values={"changes": "changes_per_second", "rows scanned": "scanned_per_second"},
         ),
     ),
+    "stream": (
+        Chart(
+            name="visible",
+            title="Event to visible in another process",
+            unit="s",
+            labels=("sink", "trigger"),
+            values={"p50": "p50_s", "p99": "p99_s"},
+        ),
+        Chart(
+            name="batch",
+            title="A micro-batch of 1,000 rows: median",
+            unit="ms",
+            labels=("sink",),
+            values={"micro-batch": "small_ms"},
+        ),
+        Chart(
+            name="rate",
+            title="Rows per second, with upkeep",
+            unit="/s",
+            labels=("sink",),
+            values={"rows": "rows_per_second"},
+        ),
+        Chart(
+            name="files",
+            title="A stream with kills: what is left of it",
+            unit="",
+            labels=("table",),
+            values={"files": "files", "versions": "versions"},
+        ),
+    ),
     "fts": (
         Chart(
             name="p50",
@@ -151,9 +181,20 @@ def draw(chart: Chart, rows: Sequence[Row]) -> str | None:
     return compared(drawn, title=chart.title, unit=chart.unit, series=list(chart.values))
 
 
+def tables(rows: Sequence[Row]) -> list[str]:
+    """Return the rows as tables of Markdown: one, or one for each part of the benchmark."""
+    parts: dict[object, list[Row]] = {}
+    for row in rows:
+        parts.setdefault(row.get("part"), []).append(row)
+    return [
+        table([{k: v for k, v in row.items() if k != "part"} for row in some])
+        for some in parts.values()
+    ]
+
+
 def table(rows: Sequence[Row]) -> str:
     """Return the rows as a table of Markdown."""
-    heads = list(rows[0])
+    heads = list(dict.fromkeys(head for row in rows for head in row))
     lines = [heads, ["---"] * len(heads), *([_shown(row.get(h)) for h in heads] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -180,7 +221,7 @@ def section(root: Path, file: Path) -> str:
         if picture is not None:
             path.write_text(picture)
             parts.append(f"![{chart.title}](../benchmarks/{path.name})")
-    parts.append(table(rows))
+    parts += tables(rows)
     return "\n\n".join(parts)
 
 

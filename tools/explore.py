@@ -3,6 +3,10 @@
 Goes round after round: deeper exhaustive explorations, random schedules from fresh seeds,
 kills twice in a row, long histories of every commit store. Stops at the first violation
 with its trace, its schedule and the seed that repeats it; otherwise when the time is up.
+
+`./run explore --streams --minutes N --seed S` kills real Spark instead: half of the time streams
+from many seeds, the other half long ones (`--batches`, `--kill-every`), and a log of 100,000
+entries.
 """
 
 from __future__ import annotations
@@ -56,6 +60,8 @@ WILD = [
 def main() -> int:
     """Explore until the time is up or something is found."""
     arguments = _arguments()
+    if arguments.streams:
+        return _streams(arguments)
     logging.getLogger("holdfast").setLevel(logging.CRITICAL)
     until = time.monotonic() + arguments.minutes * 60
     print(f"exploring for {arguments.minutes:g} minutes, seed {arguments.seed}", flush=True)
@@ -81,6 +87,14 @@ def _arguments() -> argparse.Namespace:
         help="afterwards: 10,000 histories per commit store and every pair of kills "
         "(some 15 minutes more)",
     )
+    parser.add_argument(
+        "--streams",
+        action="store_true",
+        help="instead: real streams into the log whose parts are killed, in about this time",
+    )
+    parser.add_argument("--seeds", type=int, default=30, help="streams with kills (default 30)")
+    parser.add_argument("--batches", type=int, default=2_000, help="of a long stream (2,000)")
+    parser.add_argument("--kill-every", type=int, default=50, help="so many batches (50)")
     return parser.parse_args()
 
 
@@ -120,8 +134,6 @@ def _real_servers(seed: int) -> int:
         "HOLDFAST_STREAM_BATCHES": "10000",
         "HOLDFAST_STREAM_KILLS": "20",
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "timeout=3600"]
-    command += ["-o", "faulthandler_timeout=3500"]
     tests = [
         "tests/crash",
         "tests/vendors/test_nfs.py",
@@ -139,6 +151,31 @@ def _real_servers(seed: int) -> int:
         "tests/server/test_kills.py",
         "tests/server/test_node.py",
     ]
+    return _pytest(tests, environment)
+
+
+def _streams(given: argparse.Namespace) -> int:
+    """Run streams into the log through kills, and open a very long log."""
+    environment = {
+        **os.environ,
+        "HOLDFAST_EXPLORE": "1",
+        "HOLDFAST_SEED": str(given.seed),
+        "HOLDFAST_STREAM_SEEDS": str(given.seeds),
+        "HOLDFAST_STREAM_BATCHES": str(given.batches),
+        "HOLDFAST_STREAM_KILLS": str(given.kill_every),
+        "HOLDFAST_STREAM_MINUTES": str(given.minutes / 2),
+    }
+    tests = [
+        "tests/spark/test_ingest_kills.py",
+        "tests/spark/test_long_stream.py",
+        "tests/shard/test_slots.py",
+    ]
+    return _pytest([*tests, "-rP"], environment)
+
+
+def _pytest(tests: list[str], environment: dict[str, str]) -> int:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "timeout=3600"]
+    command += ["-o", "faulthandler_timeout=3500"]
     return subprocess.run([*command, *tests], cwd=ROOT, env=environment, check=False).returncode
 
 

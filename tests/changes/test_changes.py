@@ -22,8 +22,9 @@ from holdfast.errors import (
     NotFoundError,
     UpgradeError,
 )
-from holdfast.formats import version_name
+from holdfast.formats import shard_manifest_name, version_name
 from holdfast.formats._wal_names import entry_name
+from holdfast.wal import ShardManifests
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
@@ -92,6 +93,38 @@ def test_changes_begin_and_end_where_they_are_told(table: holdfast.Table) -> Non
         table.changes(0, until=newest + 1)
     with pytest.raises(InvalidInputError, match="before the start"):
         table.changes(newest, until=1)
+
+
+def test_two_cursors_of_one_reading_follow_alike(table: holdfast.Table) -> None:
+    table.append(rows((1, 1)))
+    fresh, base = table.change_cursor(1), table.change_cursor(freshness="base")
+    with pytest.raises(InvalidInputError, match="different freshness"):
+        table.changes(fresh, until=base)
+
+
+def test_a_time_whose_versions_are_gone_is_named(table: holdfast.Table) -> None:
+    table.append(rows((1, 1)))
+    early = datetime.now(UTC) - timedelta(days=1)
+    Path(table.uri, version_name(1).path).unlink()
+    with pytest.raises(CollectedError, match="the version of that time was collected"):
+        table.changes(early)
+
+
+def test_how_far_a_generation_reached_may_be_forgotten(table: holdfast.Table) -> None:
+    """Old manifests of a shard go after a week; a reader that needs them is told."""
+    start = table.change_cursor()
+    with table.claim_writer("unsharded") as writer:
+        for number in range(3):
+            writer.put(rows((number, number)))
+            writer.flush()
+            table.compact_lsm()
+        shard = writer.shard_id
+    newest = ShardManifests(table.core, shard).latest()
+    assert newest is not None
+    for version in range(1, newest.version):
+        Path(table.uri, shard_manifest_name(shard, version).path).unlink(missing_ok=True)
+    with pytest.raises(CollectedError, match="how far a generation reaches"):
+        table.changes(start)
 
 
 def test_changes_begin_at_a_time(table: holdfast.Table) -> None:

@@ -14,6 +14,7 @@ from holdfast.shard._claims import claim_slots
 from holdfast.shard._rows import rows_of, stored
 from holdfast.testing._faulty_s3 import FaultyS3
 from holdfast.txn import AppTxn
+from holdfast.upkeep import Status
 from holdfast.wal import append_at
 
 pytestmark = [pytest.mark.requirement("S4"), pytest.mark.requirement("W7")]
@@ -50,7 +51,10 @@ def test_the_next_run_of_a_long_log_reads_little(
     pages = -(-ENTRIES // PAGE)
     opened = []
     assert requests("open", lambda: opened.append(holdfast.open_table(*given))) < 10
-    assert requests("status", opened[0].shard_states) < 2 * pages + 15
+    assert requests("shard states", opened[0].shard_states) < 2 * pages + 15
+    seen: list[Status] = []
+    assert requests("status", lambda: seen.append(opened[0].status())) < 2 * pages + 60
+    assert seen[0].shards[0].lag_entries == (ENTRIES if keeps else KEPT + 50)
     claimed = []
     used = requests("resume", lambda: claimed.append(claim_slots(opened[0].versions, "unsharded")))
     if not keeps:  # what the memories are for

@@ -1,8 +1,8 @@
 """A driver that writes a folder of events into two tables' logs, for tests that kill it.
 
 `python ingest_driver.py MASTER SOURCE CHECKPOINT WAYS`; WAYS is JSON: a keyed and a plain table,
-their storage options, how often upkeep runs, whether the sink form writes, and on Spark Connect
-the app.
+or one of them, their storage options, how often upkeep runs, whether the sink form writes, and on
+Spark Connect the app.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import holdfast.spark
+
+TABLES: dict[str, dict[str, str]] = {"keyed": {"deletes": "op = 'D'"}, "plain": {}}
 
 
 def main(master: str, source: str, checkpoint: str, ways: str) -> None:
@@ -36,23 +38,26 @@ def main(master: str, source: str, checkpoint: str, ways: str) -> None:
 
 
 def functions(frame: Any, checkpoint: Path, given: dict[str, Any]) -> list[Any]:
-    """Start one query that writes both tables by `ingest`."""
+    """Start one query that writes the tables by `ingest`."""
     shared = {"storage_options": given["options"], "upkeep": given["upkeep"], "app": given["app"]}
-    keyed = holdfast.spark.ingest(given["keyed"], deletes="op = 'D'", order_by="n", **shared)
-    plain = holdfast.spark.ingest(given["plain"], order_by="n", **shared)
+    tables = [
+        holdfast.spark.ingest(given[name], order_by="n", **more, **shared)
+        for name, more in TABLES.items()
+        if name in given
+    ]
 
-    def both(events: Any, batch: int) -> None:
-        keyed(events, batch)
-        plain(events, batch)
+    def write(events: Any, batch: int) -> None:
+        for table in tables:
+            table(events, batch)
 
-    return [started(frame.writeStream.foreachBatch(both), checkpoint / "plain")]
+    return [started(frame.writeStream.foreachBatch(write), checkpoint / "plain")]
 
 
 def sinks(frame: Any, checkpoint: Path, given: dict[str, Any]) -> list[Any]:
     """Start a query for each table that writes by the sink."""
     storage = {f"storage.{key}": text for key, text in given["options"].items()}
     queries = []
-    for name, more in (("keyed", {"deletes": "op = 'D'"}), ("plain", {})):
+    for name, more in TABLES.items():
         told = {"into": "log", "orderBy": "n", "upkeep": given["upkeep"], **more, **storage}
         stream = frame.writeStream.format("holdfast").options(**told).option("path", given[name])
         queries.append(started(stream, checkpoint / name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 import time
 from collections import Counter
@@ -12,11 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import holdfast
 from changes.model import SCHEMA, Busy, Model, rows_of
 from holdfast.arbiter import SupportsSetUp, connect_commit_store
+from holdfast.changes import change_schema
+from holdfast.errors import InvalidInputError
 from holdfast.formats import version_name
+from holdfast.spark._changes import NOT_BEGUN, ChangeStreamReader
+from holdfast.spark._types import spark_schema
 from holdfast.testing import FaultyS3Process
 from spark.test_drivers import kill_group, start
 
@@ -260,8 +266,39 @@ def test_a_stream_of_changes_begins_where_it_is_told(
         assert told(found) == Counter(
             [("insert", 2, 2), ("update_preimage", 2, 2), ("update_postimage", 2, 3)]
         )
-        newest = query.recentProgress[-1]["sources"][0]["latestOffset"]
-        assert '"lag"' in str(newest) or "'lag'" in str(newest)
+        none = {one.shard_id: 0 for one in table.shard_states()}
+        assert newest_of(query)["lag"] == {"versions": 0, "entries": none}
+
+
+def newest_of(query: StreamingQuery, batch: int = -1) -> dict[str, Any]:
+    """Return what Spark's progress says is newest, and of the batch."""
+    told = query.recentProgress[batch]["sources"][0]["latestOffset"]
+    found: dict[str, Any] = json.loads(told) if isinstance(told, str) else told
+    return found
+
+
+@pytest.mark.requirement("S4")
+def test_sparks_progress_has_entries_files_bytes_and_the_lag_of_each_shard(
+    spark: SparkSession, table: holdfast.Table, tmp_path: Path
+) -> None:
+    table.append([row(1, 1)])
+    with table.claim_writer("unsharded") as writer:
+        for number in range(4):
+            writer.put([row(2, number)])
+    (state,) = table.shard_states()
+    entries = state.log_entries
+    assert entries == 5, "a fence, and four entries"
+    query = Feed(spark, table, tmp_path).run(startingVersion=1, maxEntriesPerTrigger=2)
+    told = [newest_of(query, number) for number in range(len(query.recentProgress))]
+    rows = [one["numInputRows"] for one in query.recentProgress]
+    batches = [one["batch"] for one, count in zip(told, rows, strict=True) if count]
+    assert sum(one["entries"] for one in batches) == entries
+    assert sum(one["files"] for one in batches) == 1
+    assert all(one["bytes"] > 0 for one in batches)
+    lags = [one["lag"]["entries"][state.shard_id] for one in told]
+    assert lags == sorted(lags, reverse=True) and lags[0] > 0 and lags[-1] == 0
+    assert {one["log"][state.shard_id] for one in told} == {state.newest}
+    assert sum(rows) == 1 + 1 + 2 * 3
 
 
 def test_a_stream_of_changes_that_meets_new_columns_stops(
@@ -295,6 +332,30 @@ def test_a_stream_of_changes_that_meets_new_columns_stops(
     finally:
         query.stop()
     assert [(one["k"], one.get("x")) for one in seen] == [(1, None), (2, 7)]
+
+
+@pytest.mark.requirement("S4")
+def test_a_checkpoint_that_does_not_fit_is_refused(table: holdfast.Table) -> None:
+    """Seen without Spark, whose checkpoints hold these offsets."""
+    table.append([row(1, 1)])
+    with table.claim_writer("unsharded") as writer:
+        writer.put([row(2, 2)])
+    schema = spark_schema(change_schema(table.schema))
+    limit: Any = ReadAllAvailable()
+
+    def reader(**options: str) -> ChangeStreamReader:
+        return ChangeStreamReader(schema, {"path": table.uri, "readchangefeed": "true", **options})
+
+    with pytest.raises(InvalidInputError, match="not one of a stream of changes"):
+        reader().latestOffset({"version": 2, "files": 1}, limit)  # of a stream of rows
+    end = reader().latestOffset(NOT_BEGUN, limit)
+    with pytest.raises(InvalidInputError, match="follows with another freshness"):
+        reader(freshness="base").latestOffset(end, limit)
+    (shard,) = end["log"]
+    other = {**end, "log": {shard: end["log"][shard] - 1}}
+    with pytest.raises(InvalidInputError, match="the checkpoint does not fit the table"):
+        reader().partitions(end, other)
+    assert reader().partitions(NOT_BEGUN, end)
 
 
 @pytest.mark.requirement("W7")
@@ -379,7 +440,19 @@ def test_changes_are_read_by_the_name_of_a_catalog_table(
     assert Counter(row._change_type for row in told.collect()) == Counter(insert=2)
     behind = spark.read.option("startingVersion", "2").option("startingBoundInclusive", "false")
     assert [row._change_type for row in behind.changes("lake.fed").collect()] == ["delete"]
-    assert spark.read.option("startingTimestamp", "2020-01-01").changes("lake.fed").count() == 3
+    since = spark.read.option("startingTimestamp", "2020-01-01")
+    assert since.changes("lake.fed").count() == 3
+    times = sorted({row._commit_timestamp for row in made})
+    assert len(times) == 2
+    for inclusive, count in (("true", 2), ("false", 0)):  # of the first of two versions with rows
+        ended = spark.read.option("startingTimestamp", "2020-01-01")
+        ended = ended.option("endingTimestamp", times[0].isoformat(" "))
+        ended = ended.option("endingBoundInclusive", inclusive)
+        assert ended.changes("lake.fed").count() == count
+    later = spark.read.option("startingTimestamp", times[1].isoformat(" "))
+    assert [row._change_type for row in later.changes("lake.fed").collect()] == ["delete"]
+    later = later.option("startingBoundInclusive", "false")
+    assert later.changes("lake.fed").count() == 0
     net = spark.read.option("startingVersion", "1").option("deduplicationMode", "netChanges")
     with pytest.raises(Exception, match="net changes are not computed"):
         net.changes("lake.fed").collect()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import pickle
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -288,6 +289,28 @@ def test_a_batch_too_large_for_an_entry_gets_through_with_the_setting_named(
     assert ids_of(table) == Counter(range(105))
     sink(uri)(frame(spark, range(105, 110)), 2)
     assert ids_of(table) == Counter(range(110))
+
+
+def test_a_query_stopped_by_a_large_batch_goes_on_with_its_checkpoint(
+    stream: Stream, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The offsets of the batch are in the checkpoint: smaller triggers would not help."""
+    table = plain(uri, buckets=1)
+    monkeypatch.setattr(_ingest, "MOST_BYTES", 1000)
+    for first, last in ((0, 5), (5, 105), (105, 110)):
+        stream.add(*({"id": n, "v": "a"} for n in range(first, last)))
+    for _ in range(2):
+        with pytest.raises(Exception, match=r"entries_per_batch=\d+") as told:
+            stream.run()
+        assert ids_of(table) == Counter(range(5))
+    named = re.search(r"entries_per_batch=(\d+)", str(told.value))
+    assert named is not None
+    stream.run(entries_per_batch=int(named[1]))
+    assert ids_of(table) == Counter(range(110))
+    stream.forget_commit(2)
+    stream.add({"id": 110, "v": "a"})
+    stream.run()  # the setting may go again
+    assert ids_of(table) == Counter(range(111))
 
 
 def test_a_batch_begun_in_parts_is_finished_in_the_same_parts(

@@ -96,6 +96,52 @@ def test_a_sink_claims_once_for_a_run_and_locks_out_the_one_before(
     assert ids_of(table) == Counter(range(4))
 
 
+def metrics_of(query: StreamingQuery) -> list[dict[str, int]]:
+    """Return what Spark's progress says of the sink, batch by batch."""
+    told = [one for one in query.recentProgress if one["numInputRows"]]
+    return [{key: int(text) for key, text in one["sink"]["metrics"].items()} for one in told]
+
+
+def test_sparks_progress_has_rows_entries_bytes_and_the_lag_of_each_shard(
+    stream: SinkStream, uri: str, lake_table: holdfast.Table
+) -> None:
+    table = plain(uri)
+    stream.add(*({"id": n, "v": "a"} for n in range(10)))
+    stream.add({"id": 3, "v": "b"})
+    query = stream.start()
+    query.awaitTermination()
+    first, second = metrics_of(query)
+    sizes = {one.shard_id: one.log_bytes for one in table.shard_states()}
+    assert (first["rows"], first["entries"]) == (10, 2)
+    assert (second["rows"], second["entries"]) == (1, 1)
+    fences = 2 * 700
+    assert sum(sizes.values()) - fences < first["bytes"] + second["bytes"] < sum(sizes.values())
+    lag = {one.shard_id: one.log_entries for one in table.shard_states()}
+    assert {f"lag.{shard}": count for shard, count in lag.items()}.items() <= second.items()
+    stream.forget_commit(1)
+    query = stream.start()
+    query.awaitTermination()
+    (known,) = metrics_of(query)
+    assert (known["rows"], known["entries"], known["bytes"]) == (0, 0, 0)
+    # By name, where Spark knows another sink.
+    stream.checkpoint = stream.checkpoint.with_name("other")
+    query = stream.start("lake.logged")
+    query.awaitTermination()
+    assert [(one["rows"], one["entries"]) for one in metrics_of(query)] == [(10, 1), (1, 1)]
+
+
+def test_the_sink_divides_a_batch_into_as_many_entries_as_it_is_told(
+    stream: SinkStream, uri: str
+) -> None:
+    table = plain(uri, buckets=1)
+    stream.add(*({"id": n, "v": "a"} for n in range(100)))
+    stream.run(entriesPerBatch="4")
+    assert entries(table) == [(4, 100)]
+    stream.forget_commit(0)
+    stream.run()
+    assert ids_of(table) == Counter(range(100))
+
+
 def test_errors_of_the_sink_name_what_to_do(stream: SinkStream, uri: str) -> None:
     table = keyed(uri)
     stream.add({"id": 1, "v": "a"}, {"id": 1, "v": "b"})

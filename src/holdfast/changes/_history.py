@@ -6,9 +6,10 @@ decided entry or version to its name if its writer died before doing so.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from holdfast.arbiter import read_pin
 from holdfast.changes._cursor import ChangeCursor
@@ -78,6 +79,7 @@ class History:
         self._looks: dict[int, VersionLook] = {0: _NOTHING}
         self._manifests: dict[str, ShardManifests] = {}
         self._covered: dict[tuple[str, int], int] = {}
+        self._sizes: dict[str, tuple[int, int]] = {}  # by shard: entries that were read, bytes
 
     def table_id(self) -> str:
         """Return the id of the table that is there now; it may be made anew under a reader."""
@@ -200,11 +202,26 @@ class History:
         Raises:
             CollectedError: the entry after `after` is gone.
         """
-        log, manifest = self._log(shard_id), self._of(shard_id).latest()
+        manifest = self._of(shard_id).latest()
         flushed = -1 if manifest is None else manifest.replay_after
-        if after < flushed and log.read(after + 1) is None:
+        if after < flushed and not self._is_there(shard_id, after + 1):
             raise collected("a log entry", shard_id=shard_id, position=after + 1)
-        return _last_present(log, max(after, flushed))
+        return _last_present(partial(self._is_there, shard_id), max(after, flushed))
+
+    def _is_there(self, shard_id: str, position: int) -> bool:
+        entry = self._log(shard_id).read(position)
+        if entry is not None:
+            self._note_size(shard_id, entry.size)
+        return entry is not None
+
+    def _note_size(self, shard_id: str, size: int) -> None:
+        entries, held = self._sizes.get(shard_id, (0, 0))
+        self._sizes[shard_id] = (entries + 1, held + size)
+
+    def size_of(self, shard_id: str, entries: int) -> int:
+        """Return about how many bytes so many entries have: the mean of those that were read."""
+        count, size = self._sizes.get(shard_id, (0, 0))
+        return entries * size // count if count else 0
 
     def count_rows(self, shard_id: str, after: int, through: int, most: int) -> tuple[int, int]:
         """Return how far entries reach that together have `most` rows, and how many they have."""
@@ -212,6 +229,7 @@ class History:
         try:
             for entry in self._log(shard_id).entries(after, through):
                 position, rows = entry.position, rows + entry.rows
+                self._note_size(shard_id, entry.size)
                 if rows >= most:
                     break
         except WalGapError as error:
@@ -268,13 +286,13 @@ class History:
         return Log(self._core, shard_id)
 
 
-def _last_present(log: Log, known: int) -> int:
+def _last_present(is_there: Callable[[int], bool], known: int) -> int:
     """Return the last position that is there, from one that is, or was."""
     step = 1
-    while log.read(known + step) is not None:
+    while is_there(known + step):
         known, step = known + step, step * 2
     while step > 1:
         step //= 2
-        if log.read(known + step) is not None:
+        if is_there(known + step):
             known += step
     return known

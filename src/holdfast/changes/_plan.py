@@ -90,6 +90,14 @@ class ChangePlan:
     steps: tuple[Step, ...]
     end: ChangeCursor
 
+    def measured(self) -> dict[str, int]:
+        """Return how many log entries, files and, about, bytes the steps read."""
+        return {
+            "entries": sum(one.entries for one in self.steps if isinstance(one, Logged)),
+            "files": sum(one.files for one in self.steps),
+            "bytes": sum(one.size for one in self.steps),
+        }
+
 
 def plan_changes(
     history: History, start: ChangeCursor, target: ChangeTarget, limits: Limits | None = None
@@ -205,7 +213,8 @@ class _Walk:
         if self._rows is not None:
             through, rows = self._history.count_rows(shard_id, after, through, self._rows)
         state = self._history.state(self.cursor.version, shard_id, after)
-        step = Logged(state=state, shard_id=shard_id, after=after, through=through)
+        size = self._history.size_of(shard_id, through - after)
+        step = Logged(state=state, shard_id=shard_id, after=after, through=through, size=size)
         self._add(step, entries=through - after, rows=rows)
         return through
 

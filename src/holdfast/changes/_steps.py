@@ -35,6 +35,11 @@ class Inserted:
         """Return how many bytes are read, about."""
         return sum(self.sizes)
 
+    @property
+    def files(self) -> int:
+        """Return how many fragments are read."""
+        return len(self.part.fragments or ())
+
     def split(self, size: int) -> Iterator[Inserted]:
         """Yield steps of about so many bytes that together are this one."""
         fragments, start, held = self.part.fragments, 0, 0
@@ -73,6 +78,11 @@ class Compared:
     time: datetime
     size: int = 0
 
+    @property
+    def files(self) -> int:
+        """Return how many fragments are read, of those that differ."""
+        return len({*(self.removed or ()), *(self.added or ()), *self.masked})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logged:
@@ -83,7 +93,7 @@ class Logged:
         shard_id: the shard.
         after: the position before the first entry.
         through: the position of the last one.
-        size: how many bytes are read, about; nobody asks the store for it.
+        size: how many bytes are read, about, by entries that were seen; nobody asks the store.
     """
 
     state: SnapshotRecord
@@ -96,6 +106,16 @@ class Logged:
     def version(self) -> int:
         """Return the base version that these entries lie upon."""
         return self.state.base_version
+
+    @property
+    def entries(self) -> int:
+        """Return how many entries are read, fences included."""
+        return self.through - self.after
+
+    @property
+    def files(self) -> int:
+        """Return 0: these are no fragments."""
+        return 0
 
 
 Step: TypeAlias = Inserted | Compared | Logged

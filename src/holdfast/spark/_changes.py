@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 from holdfast.changes import (
     BESIDE,
     ChangeCursor,
+    ChangePlan,
     ChangeTarget,
     History,
     Inserted,
@@ -122,7 +123,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._open: _Followed | None = None  # where batches are planned; it does not travel
         self._ends = False  # with what is there now
         self._last: ChangeTarget | None = None
-        self._seen: tuple[ChangeCursor, ChangeTarget] | None = None
+        self._seen: tuple[ChangePlan, ChangeTarget] | None = None
 
     @property
     def _followed(self) -> _Followed:
@@ -158,19 +159,25 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._ends:
             self._last = target
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self._limits
-        end = plan_changes(history, cursor, target, limits).end
-        self._seen = (end, target)
+        plan = plan_changes(history, cursor, target, limits)
+        end = plan.end
+        self._seen = (plan, target)
         if known is None:
             end = replace(end, origin=cursor)
         return start if known is not None and end == cursor else end.to_dict()
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's
-        """Tell Spark's progress what is newest, and how far behind it the next batch ends."""
+        """Tell Spark's progress what the batch reads, what is newest, and how far that is ahead."""
         if self._seen is None:
             return None
-        end, target = self._seen
-        lag = lag_behind(self._followed.history, end, target)
-        return {"version": target.version, "log": dict(target.log or {}), "lag": asdict(lag)}
+        plan, target = self._seen
+        lag = lag_behind(self._followed.history, plan.end, target)
+        return {
+            "version": target.version,
+            "log": dict(target.log or {}),
+            "batch": plan.measured(),
+            "lag": asdict(lag),
+        }
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Share out what lies between two offsets; the same whenever it is asked.

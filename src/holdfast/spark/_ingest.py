@@ -25,7 +25,7 @@ from holdfast.errors import FencedError, HoldfastError, InvalidInputError
 from holdfast.formats import MAX_ENTRY_BYTES
 from holdfast.options import StorageOptions
 from holdfast.spark._ingest_frame import Frame, Route, plan_route
-from holdfast.spark._ingest_run import Run
+from holdfast.spark._ingest_run import IngestProgress, Run
 from holdfast.spark._ingest_twice import WrittenBatches
 from holdfast.spark._ingest_upkeep import IngestUpkeep, interval_of
 from holdfast.spark._ingest_work import (
@@ -222,18 +222,22 @@ class Ingest:
         work = self._work(run, batch, targets, answer)
         return Planned(attempt=attempt, batch=batch, job=(route, work))
 
-    def finish(self, query: str, planned: Planned) -> None:
+    def finish(self, query: str, planned: Planned) -> IngestProgress:
         """Take what the tasks of a batch have written, and let upkeep begin if it is time.
 
         Raises:
             HoldfastError: a task's, or that of the last round of upkeep.
         """
         run, upkeep = self._run(query, planned.attempt)
+        written: list[WrittenEntries] = []
         if planned.job is not None:
-            run.done(planned.batch, self.parts, _taken(Path(planned.job[1].answer)))
+            taken = _taken(Path(planned.job[1].answer))
+            run.done(planned.batch, self.parts, taken)
+            written = [one for some in taken.values() for one in some]
         _WRITTEN.note(run.table_id, planned.attempt, self._state, planned.batch)
         if upkeep is not None:
             upkeep.tick()
+        return run.progress(written)
 
     def _names(self, spark: Session) -> tuple[str, str]:
         """Return the app under which batches are counted, and what names this run of the query."""

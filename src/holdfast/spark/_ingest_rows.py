@@ -204,7 +204,9 @@ def _append(
         last = part == entries[-1][0]
         txns = entry_txns(work.app, work.batch, part, work.parts, last=last)
         taken = append_at(_arbiter(work), slot, entry, txns)
-        written.append(WrittenEntries(taken.position, part, last))
+        written.append(
+            WrittenEntries(taken.position, part, last, rows=entry.num_rows, size=taken.size)
+        )
         slot = slot.after(taken.position)
     return written
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from holdfast.arbiter import SupportsVerdict, Verdict
@@ -39,6 +40,33 @@ _CLAIMS = 16
 """How many shards are claimed at the same time."""
 _BATCHES_UNCHECKED = 100
 """After so many batches a run looks whether the table can still read its log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestProgress:
+    """What a batch has written, and how far the flush is behind, for Spark's progress.
+
+    Attributes:
+        rows: rows of the batch, deletes included; none if all shards had it.
+        entries: log entries of the batch.
+        size: their bytes.
+        lag: by shard, entries that are not flushed yet, as far as the run has heard.
+    """
+
+    rows: int
+    entries: int
+    size: int
+    lag: Mapping[str, int]
+
+    def as_metrics(self) -> dict[str, str]:
+        """Return it as Spark wants the metrics of a sink."""
+        lag = {f"lag.{shard_id}": str(count) for shard_id, count in self.lag.items()}
+        return {
+            "rows": str(self.rows),
+            "entries": str(self.entries),
+            "bytes": str(self.size),
+            **lag,
+        }
 
 
 class Run:
@@ -100,6 +128,21 @@ class Run:
             done = self._begun(slots, batch, parts) if self._newest < 0 else ()
             targets[number] = IngestTarget(slot=slots.next, done=done)
         return targets
+
+    def progress(self, written: Sequence[WrittenEntries]) -> IngestProgress:
+        """Return what a batch has written, and where the run stands."""
+        return IngestProgress(
+            rows=sum(one.rows for one in written),
+            entries=len(written),
+            size=sum(one.size for one in written),
+            lag={one.next.shard_id: one.lag for one in self._slots},
+        )
+
+    def note_flushed(self, shard_id: str, position: int) -> None:
+        """Take note that the rows of a shard up to a position are in generations."""
+        for one in self._slots:
+            if one.next.shard_id == shard_id:
+                one.flushed = max(one.flushed, position)
 
     def done(self, batch: int, parts: int, taken: Mapping[int, Sequence[WrittenEntries]]) -> None:
         """Go on behind what the tasks of a batch have written."""

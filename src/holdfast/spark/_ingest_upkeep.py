@@ -119,7 +119,8 @@ def look_after(run: Run) -> None:
     merged = read_merged(versions.core, open_dataset(versions))
     for shard_id, epoch in run.epochs.items():
         # As its owner: entries of a stock writer from before the claim need no other claim.
-        flush_log(versions, shard_id, idle=timedelta(0), owner=epoch)
+        flushed = flush_log(versions, shard_id, idle=timedelta(0), owner=epoch)
+        run.note_flushed(shard_id, flushed.position)
         manifest = ShardManifests(versions.core, shard_id).latest()
         sstables = () if manifest is None else manifest.sstables
         behind = [one for one in sstables if one.generation > merged.get(shard_id, 0)]

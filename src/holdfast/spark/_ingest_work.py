@@ -45,12 +45,14 @@ def part_txn(app: str, batch: int, part: int, parts: int) -> AppTxn:
 class WrittenEntries:
     """One entry that is in the log: its position, which part of its shard's rows, and if the last.
 
-    The last part says that the batch is whole.
+    The last part says that the batch is whole. Its rows and bytes are for Spark's progress.
     """
 
     position: int
     part: int
     last: bool
+    rows: int = 0
+    size: int = 0
 
     def txns(self, app: str, batch: int, parts: int) -> list[Txn]:
         """Return the ids that the entry has."""

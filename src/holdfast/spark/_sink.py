@@ -6,7 +6,7 @@ lets it divide no rows. What it does with a batch is what `ingest` does, told by
 | question | answer |
 |---|---|
 | `plan`, with query, run, batch and columns | columns to select, rows to keep, partitions, work |
-| `finish` | nothing: the batch is written in all shards |
+| `finish` | what it wrote, for Spark's progress: the batch is in all shards |
 | `fail` | nothing: the run is forgotten, and whoever goes on claims the shards anew |
 
 Spark has one kind of Python process on the driver that lives as long as a query, that of a
@@ -122,8 +122,7 @@ class SinkDriver(DataSourceStreamReader):
             self._sink.drop(query)
             return {}
         with self._sink.guard(query):
-            self._sink.finish(query, planned)
-        return {}
+            return {"metrics": self._sink.finish(query, planned).as_metrics()}
 
     def _plan(self, sink: Ingest, question: Question) -> Question:
         query = sink.name_of(question["query"])

@@ -1,6 +1,6 @@
 """`status`: how a table is doing, one result for the command line, the server's page and Spark.
 
-It reads manifests, listings and one log entry per shard; it writes, fences and probes nothing.
+It reads manifests, listings and a few log entries per shard; it writes, fences and probes nothing.
 Ages are this machine's clock minus the stamps of the store's objects: to show, not to decide by.
 What needs a person is an `Alert`, what `maintain` would do is a `Want`, with what it costs to let
 it wait.
@@ -27,7 +27,9 @@ from holdfast.commits import (
 from holdfast.core import TableCore
 from holdfast.errors import HoldfastError, PermissionDeniedError, UnavailableError
 from holdfast.formats import (
+    MAX_FENCE_BYTES,
     MEM_WAL_INDEX,
+    MIN_ENTRY_BYTES,
     SSTABLE_MANIFEST,
     VersionFacts,
     read_log_entry,
@@ -42,6 +44,8 @@ STUCK_AFTER = timedelta(hours=1)
 OVERDUE = 8
 """How many times what `maintain` asks for may wait before it counts as overdue."""
 _LOOKED_AT = 20
+_ENOUGH = 8
+"""So many entries with rows, one as small as the next: then the larger ones have rows, too."""
 _OLD_VERSIONS = timedelta(days=7)
 _MANY_VERSIONS = 100
 
@@ -175,6 +179,26 @@ def read_full_status(core: TableCore, *, policy: Policy | None = None) -> Status
     return _Look(core.for_reading(), policy or Policy()).take()
 
 
+def _fences(log: Log, entries: Mapping[int, ObjectInfo]) -> set[int]:
+    """Return which entries are fences; of many small ones only the smallest are read.
+
+    Raises:
+        HoldfastError: one cannot be read.
+    """
+    small = sorted((info.size, n) for n, info in entries.items() if info.size <= MAX_FENCE_BYTES)
+    fences: set[int] = set()
+    with_rows = 0
+    for size, position in small:
+        if size < MIN_ENTRY_BYTES or is_fence(log, position, entries[position]):
+            fences.add(position)
+            with_rows = 0
+        else:
+            with_rows += 1
+            if with_rows == _ENOUGH:  # fences are the smallest entries of a log
+                break
+    return fences
+
+
 class _Look:
     def __init__(self, core: TableCore, policy: Policy) -> None:
         self._core = core
@@ -236,8 +260,9 @@ class _Look:
         beyond = {n: info for n, info in listed.items() if n > manifest.replay_after}
         waiting = [one for one in manifest.sstables if one.generation > merged]
         newest = max(listed, default=manifest.replay_after)
-        # Fences are small; a log with nothing else beyond the cursor waits for nobody.
-        rows = [info for n, info in beyond.items() if not is_fence(log, n, info)]
+        # A log with nothing but fences beyond the cursor waits for nobody.
+        fences = _fences(log, beyond)
+        rows = [info for n, info in beyond.items() if n not in fences]
         return ShardStatus(
             shard=manifest.shard_id,
             epoch=manifest.writer_epoch,

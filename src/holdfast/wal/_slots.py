@@ -79,10 +79,12 @@ class Taken:
     Attributes:
         position: where they are.
         applied: False when another try of the same task had written them.
+        size: bytes of the entry.
     """
 
     position: int
     applied: bool
+    size: int = 0
 
 
 class Slots:
@@ -96,6 +98,7 @@ class Slots:
     def __init__(self, appender: WalAppender, memory: LogMemory) -> None:
         self._memory = memory
         self._unkept = 0  # entries of this run whose ids are in no memory
+        self.flushed = appender.manifest.replay_after  # as far as the run has heard
         self.next = Slot(
             shard_id=appender.shard_id,
             epoch=appender.epoch,
@@ -119,6 +122,11 @@ class Slots:
         memory.read(appender.fence_position)
         memory.prepare(appender.fence_position)
         return cls(appender, memory)
+
+    @property
+    def lag(self) -> int:
+        """Return how many entries are not flushed yet, fences included."""
+        return max(0, self.next.position - 1 - self.flushed)
 
     def holds(self, txn: Txn) -> bool:
         """Tell whether the log had applied a transaction when the shard was claimed.
@@ -185,10 +193,10 @@ def append_at(
     for position in range(slot.position, slot.position + _STEPS):
         entry = _decide(arbiter, slot, draft, position, ids or RandomIds())
         if entry is None:
-            return Taken(position=position, applied=True)
+            return Taken(position=position, applied=True, size=draft.size)
         there = txns_of(entry.tags, shard_id=slot.shard_id, position=position)
         if set(txns) <= set(there):
-            return Taken(position=position, applied=False)
+            return Taken(position=position, applied=False, size=entry.size)
         if not (entry.fence and entry.epoch < slot.epoch):
             raise fenced(slot.shard_id, slot.epoch, entry.epoch, position=position)
     raise UnavailableError(

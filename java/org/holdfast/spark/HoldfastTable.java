@@ -17,6 +17,7 @@ import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.streaming.ReportsSinkMetrics;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.RowLevelOperationBuilder;
 import org.apache.spark.sql.connector.write.RowLevelOperationInfo;
@@ -32,11 +33,17 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * as fresh as its options ask for instead.
  */
 class HoldfastTable
-    implements SupportsRead, SupportsWrite, SupportsDeleteV2, SupportsRowLevelOperations, SupportsMetadataColumns {
+    implements SupportsRead,
+        SupportsWrite,
+        SupportsDeleteV2,
+        SupportsRowLevelOperations,
+        SupportsMetadataColumns,
+        ReportsSinkMetrics {
   protected final String name;
   protected final Map<String, String> options; // address, storage options, commit store
   final JsonNode facts; // what Holdfast said of the table: see _catalog.py
   private final StructType columns;
+  private volatile Map<String, String> metrics = Map.of(); // of the newest batch of a stream into the log
 
   HoldfastTable(String name, JsonNode facts, Map<String, String> options) {
     this.name = name;
@@ -105,9 +112,15 @@ class HoldfastTable
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
     if (LogSink.isAskedFor(info.options())) {
-      return new LogWrite.Builder(info, options);
+      return new LogWrite.Builder(info, options, written -> metrics = written);
     }
     return new WriteInto(this, info);
+  }
+
+  /** Returns what the newest batch of a stream into the log wrote; see {@link LogSink}. */
+  @Override
+  public Map<String, String> metrics() {
+    return metrics;
   }
 
   /** Tells whether this is the same table as another one, at whatever version. */

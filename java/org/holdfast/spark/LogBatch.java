@@ -3,6 +3,7 @@ package org.holdfast.spark;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.TreeMap;
 import java.util.stream.StreamSupport;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.types.StructType;
@@ -60,9 +61,12 @@ final class LogBatch {
     return Map.of(WORK, plan.get(WORK).asText(), "path", plan.get("uri").asText());
   }
 
-  /** All tasks have answered. */
-  void finish() {
-    driver.ask("finish", Map.of());
+  /** All tasks have answered; returns what they wrote, for Spark's progress. */
+  Map<String, String> finish() {
+    Map<String, String> metrics = new TreeMap<>();
+    driver.ask("finish", Map.of()).path("metrics").properties().forEach(
+        one -> metrics.put(one.getKey(), one.getValue().asText()));
+    return metrics;
   }
 
   /** Tasks may still live: whoever goes on claims anew. */

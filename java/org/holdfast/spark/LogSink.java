@@ -7,6 +7,7 @@ import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.SaveMode;
 import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder;
+import org.apache.spark.sql.connector.read.streaming.ReportsSinkMetrics;
 import org.apache.spark.sql.execution.streaming.Sink;
 import org.apache.spark.sql.execution.streaming.sources.ForeachBatchSink;
 import org.apache.spark.sql.streaming.OutputMode;
@@ -20,8 +21,9 @@ import scala.runtime.BoxedUnit;
  * <p>One sink serves one run of a query. It divides rows by shard and names query, run and batch;
  * everything else is decided in Python.
  */
-public final class LogSink implements Sink {
+public final class LogSink implements Sink, ReportsSinkMetrics {
   private final Map<String, String> options;
+  private volatile Map<String, String> metrics = Map.of();
 
   public LogSink(Map<String, String> options, OutputMode mode) {
     if (mode.equals(OutputMode.Complete())) {
@@ -66,7 +68,13 @@ public final class LogSink implements Sink {
         throw failure;
       }
     }
-    batch.finish();
+    metrics = batch.finish();
+  }
+
+  /** Returns rows, entries and bytes of the newest batch, and how many entries wait in each shard. */
+  @Override
+  public Map<String, String> metrics() {
+    return metrics;
   }
 
   private static void writeRows(Dataset<Row> frame, LogBatch batch) {

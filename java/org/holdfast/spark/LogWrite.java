@@ -4,6 +4,7 @@ import java.util.HashMap;
 import java.util.Iterator;
 import java.util.Map;
 import java.util.Optional;
+import java.util.function.Consumer;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -43,9 +44,11 @@ final class LogWrite implements RequiresDistributionAndOrdering {
   private static final String BATCH = "streaming.sql.batchId";
   private final LogicalWriteInfo info;
   private final LogBatch batch;
+  private final Consumer<Map<String, String>> progress;
 
-  private LogWrite(LogicalWriteInfo info, Map<String, String> options) {
+  private LogWrite(LogicalWriteInfo info, Map<String, String> options, Consumer<Map<String, String>> progress) {
     this.info = info;
+    this.progress = progress;
     SparkSession session = (SparkSession) SparkSession.active();
     String number = session.sparkContext().getLocalProperty(BATCH);
     if (number == null) {
@@ -62,16 +65,19 @@ final class LogWrite implements RequiresDistributionAndOrdering {
   static final class Builder implements SupportsStreamingUpdateAsAppend {
     private final LogicalWriteInfo info;
     private final Map<String, String> options;
+    private final Consumer<Map<String, String>> progress;
 
-    Builder(LogicalWriteInfo info, Map<String, String> options) {
+    /** @param progress hears what each batch has written */
+    Builder(LogicalWriteInfo info, Map<String, String> options, Consumer<Map<String, String>> progress) {
       this.info = info;
+      this.progress = progress;
       this.options = new HashMap<>(options);
       this.options.putAll(info.options().asCaseSensitiveMap());
     }
 
     @Override
     public Write build() {
-      return new LogWrite(info, options);
+      return new LogWrite(info, options, progress);
     }
   }
 
@@ -119,7 +125,7 @@ final class LogWrite implements RequiresDistributionAndOrdering {
 
     @Override
     public void commit(long epoch, WriterCommitMessage[] messages) {
-      batch.finish();
+      progress.accept(batch.finish());
     }
 
     @Override
@@ -173,7 +179,7 @@ final class LogWrite implements RequiresDistributionAndOrdering {
     @Override
     public void commit(long epoch, WriterCommitMessage[] messages) {
       python.commit(messages);
-      batch.finish();
+      progress.accept(batch.finish());
     }
 
     @Override
