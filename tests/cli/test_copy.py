@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from holdfast.errors import (
     HoldfastError,
     PermissionDeniedError,
 )
+from holdfast.formats import HINT_PATH, version_of
 from holdfast.storage import LocalStore, ObjectInfo
 from holdfast.testing import FakeCloud, FaultyS3
 from holdfast.upkeep import copy_files, doctor, plan_copy
@@ -127,6 +129,34 @@ def test_cut_off_it_shows_whole_versions_and_goes_on(source: str, tmp_path: Path
         shutil.rmtree(target, ignore_errors=True)
     assert seen <= {0, 1, 2, 3}
     assert 3 in seen
+
+
+class Watched(LocalStore):
+    """Notes what was there when a file came."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, fsync=False)
+        self.came: list[str] = []
+        self._lock = threading.Lock()
+
+    def put(self, path: str, body: bytes) -> None:
+        super().put(path, body)
+        with self._lock:
+            self.came.append(path)
+
+
+def test_versions_come_last_and_in_order_and_the_hint_behind_them(
+    source: str, tmp_path: Path
+) -> None:
+    origin, target = LocalStore(Path(source)), Watched(tmp_path / "target")
+    copy_files(origin, target, plan_copy(origin, target))
+    versions = [version_of(path) for path in target.came]
+    copied = [number for number in versions if number is not None]
+    assert copied == sorted(copied)
+    assert len(copied) > 3
+    assert target.came[-1] == HINT_PATH
+    before = versions.index(copied[0])
+    assert before == len(target.came) - len(copied) - 1, "a version came before its files"
 
 
 WRITES = {
