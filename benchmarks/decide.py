@@ -7,8 +7,9 @@ the machine does hits both. Where a commit store decides, a third kind of block 
 bare statements that the protocol asks for (insert, looks at name and pin, put, read the record
 back), by the same drivers and without Holdfast; it is printed beside the aim. With several
 processes all start each block together, and each decides a series of its own; in the rows marked
-`one series` they all race for the same names. Servers are started for the run, with durable settings. A second table tells what one commit costs
-each commit store: requests, and stored bytes. docs/reference/performance.md explains.
+`one series` they all race for the same names. Servers are started for the run, with durable
+settings. A second table tells what one commit costs each commit store: requests, and stored bytes.
+docs/reference/performance.md explains.
 """
 
 from __future__ import annotations
