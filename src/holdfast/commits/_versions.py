@@ -8,13 +8,14 @@ one inside the manifest that is decided.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import posixpath
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from holdfast.arbiter import (
     MOST_UNFINISHED,
@@ -113,8 +114,23 @@ class AlreadyAppliedError(ConflictError):
         self.version = version
 
 
+class _MadeBelow(NamedTuple):
+    """The version below a staged manifest, if it was made here: what tells it from others."""
+
+    version: int
+    config: Mapping[str, str]  # as the staged manifest has it
+    md5: str  # of the bytes that were decided
+
+    def has_md5(self, digest: str | None) -> bool:
+        return digest == self.md5
+
+
 class Versions:
-    """Decides and describes the versions of one table."""
+    """Decides and describes the versions of one table.
+
+    Attributes:
+        later: runs what nobody needs to wait for; a server does it beside its answer.
+    """
 
     def __init__(
         self,
@@ -126,6 +142,8 @@ class Versions:
         self.keeper = keeper  # looks after the table's shards; the registered one by default
         self.ledger = Ledger(core.store, core.ids)
         self.made: bytes | None = None  # the newest manifest that Lance made here
+        self.later: Callable[[Callable[[], None]], None] = _now
+        self._last_made: tuple[int, str] | None = None  # the version of `made`, and its MD5
         self._known = 0  # the newest version that was recorded when somebody looked
         self._unsure: set[str] = set()  # tokens of ours that may be at names of old versions
         self._not_durable: NotDurableError | None = None  # why this table is not written to
@@ -199,12 +217,22 @@ class Versions:
             self._sync_elsewhere(manifest)
         mark_here = decision_mark(head.config, token, version, self._table_id)
         body = head.with_config({**entries, **mark_here})
-        decision = self._decide(name, body, token, txns, files)
+        decision = self._decide(
+            name, body, token, txns, files, upon=self._made_below(version, config), chains=False
+        )
         if isinstance(decision, Lost):
             raise ConflictError("another writer has this version", version=version)
         self.made = body
-        self.drop(ours)
+        self._last_made = (version, hashlib.md5(body, usedforsecurity=False).hexdigest())
+        self.later(partial(self.drop, ours))
         return _answer(version, f"{folder}/{posixpath.basename(name.path)}", len(body))
+
+    def _made_below(self, version: int, config: Mapping[str, str]) -> _MadeBelow | None:
+        """Return the version below, if this object made it."""
+        last = self._last_made
+        if last is None or last[0] != version - 1:
+            return None
+        return _MadeBelow(version - 1, config, last[1])
 
     def _edit(
         self, manifest: bytes, head: Head, edit: Edit | None, after: After | None
@@ -334,16 +362,20 @@ class Versions:
         txns: Sequence[Txn],
         files: Collection[str],
         *,
-        upon: AppendBase | None = None,
+        upon: AppendBase | _MadeBelow | None = None,
+        chains: bool = True,
         decided: Callable[[], None] | None = None,
     ) -> Decision:
-        """Decide a version; `upon` is the one below that a plain append was built on."""
-        plain = upon is not None
-        # A plain append is spared the look where what it builds on says that it is this table's.
+        """Decide a version; `upon` is the one below that it was built on, if its bytes are known.
+
+        A plain append `chains`: it may be decided upon a version that is not at its name yet.
+        """
+        known = upon is not None
+        # The look is spared where what it builds on says that it is this table's.
         self.core.arbiter.confirm_place(if_cheap=upon is not None and self._is_ours(upon))
         self._unsure.add(token)
         decide = self.core.arbiter.decide
-        if plain and isinstance(self.core.arbiter, SupportsChains):
+        if known and chains and isinstance(self.core.arbiter, SupportsChains):
             decide = partial(self.core.arbiter.decide_next, decided=decided)
         try:
             decision = decide(name, body, token)
@@ -358,7 +390,7 @@ class Versions:
         if isinstance(decision, Lost):
             self._unsure.discard(token)
             return decision
-        self._confirm_place(name, if_cheap=plain)
+        self._confirm_place(name, if_cheap=known)
         # A commit store refuses the name of an old version; put-if-absent gives it away again.
         if not self.core.arbiter.refuses_old_names:
             look = None if upon is None else partial(self._confirm_below, name, upon)
@@ -373,11 +405,11 @@ class Versions:
         pin = self.core.arbiter.pin
         return None if pin is None else pin.table_id
 
-    def _is_ours(self, base: AppendBase) -> bool:
+    def _is_ours(self, base: AppendBase | _MadeBelow) -> bool:
         """Tell whether a version says that it is of the table that was opened."""
         return self._table_id is None or is_of_table(base.config, self._table_id)
 
-    def _confirm_below(self, name: Name, base: AppendBase, newest: Newest) -> None:
+    def _confirm_below(self, name: Name, base: AppendBase | _MadeBelow, newest: Newest) -> None:
         """Take a version back that we put upon another one than we built it on.
 
         A table that was made anew between the look and the put has another version there, or
@@ -692,6 +724,10 @@ class Versions:
                 "`LanceDataset.migrate_manifest_paths_v2`",
                 location=self.core.location,
             )
+
+
+def _now(work: Callable[[], None]) -> None:
+    work()
 
 
 @contextmanager
