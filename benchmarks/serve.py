@@ -283,11 +283,8 @@ def aims(rows: list[Row]) -> list[str]:
                     most = of("empty requests by server", "rate") / rate
                     text += f"; floor: empty requests are {most:.1f} x stock"
                 lines.append(text)
-    for row in rows:
-        if "above_imports_mb" in row:
-            lines.append(
-                f"idle: {row['above_imports_mb']:.0f} MB above the imports (aim {IDLE_MEGABYTES})"
-            )
+    idle = [row["above_imports_mb"] for row in rows if "above_imports_mb" in row]
+    lines += [f"idle: {one:.0f} MB above the imports (aim {IDLE_MEGABYTES})" for one in idle]
     return lines
 
 
