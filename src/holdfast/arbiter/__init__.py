@@ -58,6 +58,7 @@ from holdfast.arbiter._open import URL_VARIABLE as URL_VARIABLE
 from holdfast.arbiter._open import connect_pinned as connect_pinned
 from holdfast.arbiter._open import connect_store as connect_store
 from holdfast.arbiter._open import pinned_address as pinned_address
+from holdfast.arbiter._parallel import choose_together as choose_together
 from holdfast.arbiter._pinning import check_identity as check_identity
 from holdfast.arbiter._pinning import (
     confirm_pin,

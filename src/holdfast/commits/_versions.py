@@ -25,6 +25,7 @@ from holdfast.arbiter import (
     SupportsChains,
     SupportsSeries,
     SupportsTurns,
+    choose_together,
 )
 from holdfast.commits._columns import check_rebased
 from holdfast.commits._floor import (
@@ -118,7 +119,6 @@ class _MadeBelow(NamedTuple):
     """The version below a staged manifest, if it was made here: what tells it from others."""
 
     version: int
-    config: Mapping[str, str]  # as the staged manifest has it
     md5: str  # of the bytes that were decided
 
     def has_md5(self, digest: str | None) -> bool:
@@ -191,7 +191,7 @@ class Versions:
             raise InvalidInputError(
                 "a commit names the manifest that was staged for it", manifest_path=staged[-120:]
             )
-        manifest = self.core.store.get(ours)
+        manifest = self._read_staged(ours, looks=edit is None)
         head = Head(manifest)
         if creates and version > 1 and _begins(head):
             # A table that appears while Lance creates one would be overwritten, as version 2.
@@ -218,7 +218,13 @@ class Versions:
         mark_here = decision_mark(head.config, token, version, self._table_id)
         body = head.with_config({**entries, **mark_here})
         decision = self._decide(
-            name, body, token, txns, files, upon=self._made_below(version, config), chains=False
+            name,
+            body,
+            token,
+            txns,
+            files,
+            upon=self._made_below(version),
+            looked=edit is None and not head.changes_config,
         )
         if isinstance(decision, Lost):
             raise ConflictError("another writer has this version", version=version)
@@ -227,12 +233,22 @@ class Versions:
         self.later(partial(self.drop, ours))
         return _answer(version, f"{folder}/{posixpath.basename(name.path)}", len(body))
 
-    def _made_below(self, version: int, config: Mapping[str, str]) -> _MadeBelow | None:
+    def _read_staged(self, path: str, *, looks: bool) -> bytes:
+        """Return a staged manifest; where `looks`, the table is looked at side by side."""
+        read = partial(self.core.store.get, path)
+        if not looks or isinstance(self.core.store, SupportsFileIds):
+            return read()  # or a look costs no request, and is made before the put
+        staged: list[bytes] = []
+        ask = choose_together(self.core.store)
+        ask([self.core.arbiter.confirm_place, lambda: staged.append(read())])
+        return staged[0]
+
+    def _made_below(self, version: int) -> _MadeBelow | None:
         """Return the version below, if this object made it."""
         last = self._last_made
         if last is None or last[0] != version - 1:
             return None
-        return _MadeBelow(version - 1, config, last[1])
+        return _MadeBelow(version - 1, last[1])
 
     def _edit(
         self, manifest: bytes, head: Head, edit: Edit | None, after: After | None
@@ -363,19 +379,23 @@ class Versions:
         files: Collection[str],
         *,
         upon: AppendBase | _MadeBelow | None = None,
-        chains: bool = True,
+        looked: bool = False,
         decided: Callable[[], None] | None = None,
     ) -> Decision:
         """Decide a version; `upon` is the one below that it was built on, if its bytes are known.
 
-        A plain append `chains`: it may be decided upon a version that is not at its name yet.
+        A plain append may be decided upon a version that is not at its name yet. It is spared the
+        look where what it builds on, read just now, says that it is this table's; others look
+        here, unless they `looked` a moment ago.
         """
         known = upon is not None
-        # The look is spared where what it builds on says that it is this table's.
-        self.core.arbiter.confirm_place(if_cheap=upon is not None and self._is_ours(upon))
+        plain = isinstance(upon, AppendBase)
+        self.core.arbiter.confirm_place(
+            if_cheap=looked or (isinstance(upon, AppendBase) and self._is_ours(upon))
+        )
         self._unsure.add(token)
         decide = self.core.arbiter.decide
-        if known and chains and isinstance(self.core.arbiter, SupportsChains):
+        if plain and isinstance(self.core.arbiter, SupportsChains):
             decide = partial(self.core.arbiter.decide_next, decided=decided)
         try:
             decision = decide(name, body, token)
@@ -405,7 +425,7 @@ class Versions:
         pin = self.core.arbiter.pin
         return None if pin is None else pin.table_id
 
-    def _is_ours(self, base: AppendBase | _MadeBelow) -> bool:
+    def _is_ours(self, base: AppendBase) -> bool:
         """Tell whether a version says that it is of the table that was opened."""
         return self._table_id is None or is_of_table(base.config, self._table_id)
 
