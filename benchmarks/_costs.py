@@ -25,7 +25,7 @@ from holdfast.arbiter import connect_commit_store
 from holdfast.arbiter.stores.dynamodb import DynamoCommitStore
 from holdfast.testing import FaultyS3Process
 
-WARM_UP_COMMITS = 40  # beyond 16 + 8, bodies leave the commit store as they come
+WARM_UP_COMMITS = 40  # beyond 16, bodies leave the commit store as they come
 COMMITS = 160
 
 

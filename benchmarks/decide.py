@@ -3,10 +3,13 @@
     ./run bench decide [--seconds N] [--processes 1,8] [--only local,postgres] [--json FILE]
 
 Each row alternates short blocks of the raw operation and of `decide`, so that whatever else
-the machine does hits both. With several processes all start each block together, and each
-decides a series of its own; in the rows marked `one series` they all race for the same names.
-Servers are started for the run, with durable settings. A second table tells what one commit costs
-each commit store: requests, and stored bytes. docs/reference/performance.md explains.
+the machine does hits both. Where a commit store decides, a third kind of block is the floor: the
+bare statements that the protocol asks for (insert, looks at name and pin, put, read the record
+back), by the same drivers and without Holdfast; it is printed beside the aim. With several
+processes all start each block together, and each decides a series of its own; in the rows marked
+`one series` they all race for the same names. Servers are started for the run, with durable
+settings. A second table tells what one commit costs each commit store: requests, and stored bytes.
+docs/reference/performance.md explains.
 """
 
 from __future__ import annotations
@@ -69,10 +72,12 @@ BLOCK_SECONDS = 0.25
 WARM_UP_CALLS = 8
 AIM = 1.5
 START_SECONDS = 60.0
-KINDS = ("raw", "decide")
+KINDS = ("raw", "floor", "decide")
 
 Step = Callable[[int, bytes], bool]
 """Gives the n-th name to a body; tells whether it was still free."""
+RawStore = tuple[Step, Callable[[int], object]]
+"""The bare insert of a commit store, and the bare read of what it holds around a number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +109,9 @@ class Row:
     raw_p50: float
     raw_p99: float
     raw_rate: float
+    floor_p50: float
+    floor_p99: float
+    floor_rate: float
     decide_p50: float
     decide_p99: float
     decide_rate: float
@@ -111,6 +119,10 @@ class Row:
     @property
     def slower(self) -> float:
         return self.decide_p50 / self.raw_p50
+
+    @property
+    def floor(self) -> float:
+        return self.floor_p50 / self.raw_p50
 
     @property
     def rate(self) -> float:
@@ -157,7 +169,7 @@ def raw_object(case: Case, prefix: str) -> Step:
     return put
 
 
-def raw_sqlite(url: str, series: str) -> Step:
+def raw_sqlite(url: str, series: str) -> RawStore:
     connection = sqlite3.connect(url.removeprefix("sqlite:///"), timeout=30, isolation_level=None)
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute(RAW_TABLE.format(text="TEXT", blob="BLOB"))
@@ -169,10 +181,11 @@ def raw_sqlite(url: str, series: str) -> Step:
             return False
         return True
 
-    return insert
+    read = "SELECT number, value FROM bench_raw WHERE series = ? AND number > ? LIMIT 10"
+    return insert, lambda number: connection.execute(read, (series, number - 2)).fetchall()
 
 
-def raw_postgres(url: str, series: str) -> Step:
+def raw_postgres(url: str, series: str) -> RawStore:
     import psycopg
 
     connection = psycopg.connect(url, autocommit=True, prepare_threshold=2)
@@ -184,10 +197,11 @@ def raw_postgres(url: str, series: str) -> Step:
         connection.execute(statement, (series, number, body))
         return True
 
-    return insert
+    read = "SELECT number, value FROM bench_raw WHERE series = %s AND number > %s LIMIT 10"
+    return insert, lambda number: connection.execute(read, (series, number - 2)).fetchall()
 
 
-def raw_mariadb(url: str, series: str) -> Step:
+def raw_mariadb(url: str, series: str) -> RawStore:
     import pymysql
 
     place = urlsplit(url)
@@ -206,18 +220,26 @@ def raw_mariadb(url: str, series: str) -> Step:
         cursor.execute("INSERT INTO bench_raw VALUES (%s, %s, _binary %s)", (series, number, body))
         return True
 
-    return insert
+    def read(number: int) -> object:
+        statement = "SELECT number, value FROM bench_raw WHERE series = %s AND number > %s LIMIT 10"
+        cursor.execute(statement, (series, number - 2))
+        return cursor.fetchall()
+
+    return insert, read
 
 
-def raw_redis(url: str, series: str) -> Step:
+def raw_redis(url: str, series: str) -> RawStore:
     from redis import Redis
 
     client = Redis.from_url(url, protocol=2)
-    return lambda number, body: bool(client.set(f"{series}/{number:020d}", body, nx=True))
+    return (
+        lambda number, body: bool(client.set(f"{series}/{number:020d}", body, nx=True)),
+        lambda number: client.mget([f"{series}/{n:020d}" for n in range(number - 1, number + 9)]),
+    )
 
 
-def raw_dynamodb(url: str, series: str) -> Step:
-    """One conditional put of an item, without a transaction."""
+def raw_dynamodb(url: str, series: str) -> RawStore:
+    """One conditional put of an item, without a transaction; a consistent query reads it."""
     store = connect_commit_store(url)
     assert isinstance(store, DynamoCommitStore)
 
@@ -231,10 +253,21 @@ def raw_dynamodb(url: str, series: str) -> Step:
         )
         return True
 
-    return put
+    def read(number: int) -> object:
+        return store._call(
+            "Query",
+            TableName=store._table,
+            ConsistentRead=True,
+            KeyConditionExpression="series = :s AND #n > :a",
+            ExpressionAttributeNames={"#n": "number"},
+            ExpressionAttributeValues={":s": {"S": series}, ":a": {"N": str(number - 2)}},
+            Limit=10,
+        )
+
+    return put, read
 
 
-def raw_etcd(url: str, series: str) -> Step:
+def raw_etcd(url: str, series: str) -> RawStore:
     """One transaction: put a key unless it is there."""
     place = urlsplit(url)
     connection = http.client.HTTPConnection(str(place.hostname), place.port)
@@ -251,13 +284,19 @@ def raw_etcd(url: str, series: str) -> Step:
         answer = json.loads(connection.getresponse().read())
         return bool(answer.get("succeeded"))
 
-    return put
+    def read(number: int) -> object:
+        keys = [f"raw/{series}/{n:020d}".encode() for n in (max(number - 1, 0), number + 9)]
+        first, last = (base64.b64encode(key).decode() for key in keys)
+        connection.request("POST", "/v3/kv/range", json.dumps({"key": first, "range_end": last}))
+        return json.loads(connection.getresponse().read())
+
+    return put, read
 
 
 RAW_TABLE = """CREATE TABLE IF NOT EXISTS bench_raw (
     series {text} NOT NULL, number BIGINT NOT NULL, value {blob} NOT NULL,
     PRIMARY KEY (series, number))"""
-RAW_STORES: Mapping[str, Callable[[str, str], Step]] = {
+RAW_STORES: Mapping[str, Callable[[str, str], RawStore]] = {
     "sqlite": raw_sqlite,
     "postgresql": raw_postgres,
     "mysql": raw_mariadb,
@@ -274,8 +313,52 @@ def raw_step(case: Case, series: str) -> Step:
     put = raw_file(Path(case.objects) / prefix) if local else raw_object(case, prefix)
     if case.commit_store is None:
         return put
-    insert = RAW_STORES[case.commit_store.partition(":")[0]](case.commit_store, series)
+    insert, _ = raw_store(case, series)
     return lambda number, body: insert(number, body) and put(number, body)
+
+
+def raw_store(case: Case, series: str) -> RawStore:
+    url = str(case.commit_store)
+    return RAW_STORES[url.partition(":")[0]](url, series)
+
+
+def floor_step(case: Case, series: str) -> Step:
+    """Return the least that the protocol asks for: insert, two looks, put, read back."""
+    local = case.objects.startswith("/")
+    prefix = f"floor-{series}"
+    put = raw_file(Path(case.objects) / prefix) if local else raw_object(case, prefix)
+    insert, read = raw_store(case, f"floor-{series}")
+    look = look_at_file(case.objects) if local else look_at_object(case)
+
+    def floor(number: int, body: bytes) -> bool:
+        if not insert(number, body):
+            return False
+        look(f"{prefix}/{number:020d}")
+        look(PIN_PATH)
+        put(number, body)
+        read(number)
+        return True
+
+    return floor
+
+
+def look_at_file(folder: str) -> Callable[[str], object]:
+    def look(path: str) -> None:
+        with contextlib.suppress(FileNotFoundError), Path(folder, path).open("rb") as file:
+            file.read()
+
+    return look
+
+
+def look_at_object(case: Case) -> Callable[[str], object]:
+    store = open_store(case.objects, case.options)
+    assert isinstance(store, RemoteStore)
+
+    def look(path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            obstore.get(store._client, path).bytes()
+
+    return look
 
 
 # --- decide -----------------------------------------------------------------------------------
@@ -329,15 +412,18 @@ def measure(case: Case, table_id: str, rounds: int, barrier: Any) -> dict[str, T
         "raw": raw_step(case, f"{table_id}-{series}"),
         "decide": decide_step(case, table_id, series),
     }
-    numbers = {kind: itertools.count() for kind in KINDS}
-    for kind in KINDS:
+    if case.commit_store is not None and not case.one_series:
+        steps["floor"] = floor_step(case, f"{table_id}-{series}")
+    kinds = [kind for kind in KINDS if kind in steps]
+    numbers = {kind: itertools.count() for kind in kinds}
+    for kind in kinds:
         run_block(steps[kind], numbers[kind], case, calls=WARM_UP_CALLS)
-    tallies = {kind: Tally() for kind in KINDS}
+    tallies = {kind: Tally() for kind in kinds}
     for turn in range(rounds):
-        for kind in KINDS if turn % 2 == 0 else reversed(KINDS):
+        for kind in kinds if turn % 2 == 0 else reversed(kinds):
             barrier.wait(START_SECONDS)
             run_block(steps[kind], numbers[kind], case, tally=tallies[kind])
-    return tallies
+    return {"floor": tallies["raw"], **tallies}  # where one request decides, it is the floor
 
 
 def run_block(
@@ -563,7 +649,7 @@ def fsync_milliseconds() -> float:
 
 HEADINGS = (
     *("backend", "processes", "raw p50 ms", "raw p99 ms", "raw/s"),
-    *("decide p50 ms", "decide p99 ms", "decide/s", "p50 ratio", "rate ratio"),
+    *("decide p50 ms", "decide p99 ms", "decide/s", "p50 ratio", "floor", "rate ratio"),
 )
 
 
@@ -595,7 +681,7 @@ def cells_of(row: Row) -> tuple[str, ...]:
         *(row.backend, str(row.processes)),
         *(f"{row.raw_p50:.2f}", f"{row.raw_p99:.2f}", f"{row.raw_rate:.0f}"),
         *(f"{row.decide_p50:.2f}", f"{row.decide_p99:.2f}", f"{row.decide_rate:.0f}"),
-        *(f"{row.slower:.2f}{mark}", f"{row.rate:.2f}{rate_mark}"),
+        *(f"{row.slower:.2f}{mark}", f"{row.floor:.2f}", f"{row.rate:.2f}{rate_mark}"),
     )
 
 
@@ -647,10 +733,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = list(measured_rows(names, processes, given.seconds, folder, costs))
     print("\n".join([*about, "", *table(rows)]))
     print(f"\n! beyond the aim: decide takes at most {AIM} times as long as the raw operation")
+    print(
+        "floor: the bare statements that the protocol asks for, as a multiple of the raw operation"
+    )
     if costs:
         print("\n" + cost_table(costs))
     if given.json:
-        lines = [{**asdict(row), "p50_ratio": row.slower, "rate_ratio": row.rate} for row in rows]
+        lines = [
+            {
+                **asdict(row),
+                "p50_ratio": row.slower,
+                "floor_ratio": row.floor,
+                "rate_ratio": row.rate,
+            }
+            for row in rows
+        ]
         write_json(given.json, [*lines, *as_json(costs)])
     return 0
 

@@ -1,13 +1,16 @@
 """What a server costs and gains: commits/s and latency of processes that append one row each.
 
-    ./run bench serve [--processes 1,8,32] [--seconds 5] [--places local,s3] [--only-commits]
+    ./run bench serve [--processes 1,8,32] [--seconds 3] [--places local,s3] [--only-commits]
+        [--json FILE]
 
 Ways: stock pylance straight at the table, Holdfast straight at it, stock pylance with
 `holdfast.Namespace` in its own process and through a server, and thin clients that send Arrow
 over HTTP and have no Lance. Every process is warm before the clock runs. `empty requests` are
 the floor beside them: the same clients ask a server for `/health`, which does nothing; pylance
-sends three requests per append, a thin client one. Then queries by key, and what an idle server
-holds in memory (`--places` without a name measures these alone).
+sends three requests per append, a thin client one. `pylance in process` is measured with one
+process alone: it is the floor of `pylance by server`, less the three requests. Then queries by
+key, and what an idle server holds in memory (`--places=` measures these alone). Last come the aims,
+each with its floor where it was missed.
 """
 
 from __future__ import annotations
@@ -27,6 +30,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+
+from _measuring import write_json
+
+TIMES_DIRECT = 1.5  # pylance by a server, of the time that direct pylance takes
+TIMES_STOCK = 8  # commits/s of thin inserts by 32 processes, of stock pylance's
+IDLE_MEGABYTES = 80  # above the imports
+REQUESTS_PER_APPEND = 3  # that pylance sends to a server
+
+Row = dict[str, Any]
 
 WAYS = (
     "stock pylance",
@@ -195,16 +207,18 @@ def place(name: str) -> Iterator[tuple[str, dict[str, str]]]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--processes", default="1,8,32")
-    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--places", default="local,s3")
     parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--only-commits", action="store_true")
+    parser.add_argument("--json", type=Path, help="also write what was measured to this file")
     parser.add_argument("--client", nargs=5)
     arguments = parser.parse_args()
     if arguments.client:
         way, uri, url, options, number = arguments.client
         client(way, uri, url, json.loads(options), int(number))
         return
+    rows: list[Row] = []
     for name in filter(None, arguments.places.split(",")):
         print(
             f"\n{name}\n| way | processes | p50 ms | p99 ms | commits/s | rate / stock |\n"
@@ -213,25 +227,68 @@ def main() -> None:
         for processes in map(int, arguments.processes.split(",")):
             stock = 0.0
             for way in arguments.ways.split(","):
+                if way == "pylance in process" and processes > 1:
+                    continue  # a floor, and many processes take long to start
                 with place(name) as (root, storage):
                     took = measure(way, root, storage, processes, arguments.seconds)
                 rate = len(took) / arguments.seconds
                 stock = rate if way == "stock pylance" else stock
-                show(way, processes, took, rate, rate / stock if stock else None)
+                beside = rate / stock if stock else None
+                rows.append({"place": name, **show(way, processes, took, rate, beside)})
     if not arguments.only_commits:
-        queries(arguments.seconds)
-        memory()
+        rows.append(queries(arguments.seconds))
+        rows.append(memory())
+    print("\n" + "\n".join(aims(rows)))
+    if arguments.json:
+        kept = ("place", "way", "processes", "p50_ms", "p99_ms", "rate", "of_stock")
+        memory_too = (*kept, "resident_mb", "above_imports_mb")
+        write_json(arguments.json, [{key: row.get(key) for key in memory_too} for row in rows])
 
 
-def show(way: str, processes: int, took: list[float], rate: float, ratio: float | None) -> None:
+def show(way: str, processes: int, took: list[float], rate: float, ratio: float | None) -> Row:
     tail = statistics.quantiles(took, n=100)[98] if len(took) > 1 else took[0]
     middle = statistics.median(took)
     beside = "-" if ratio is None else f"{ratio:.2f}"
     line = f"| {way} | {processes} | {middle:.1f} | {tail:.1f} | {rate:.1f} | {beside} |"
     print(line, flush=True)
+    figures = {"p50_ms": middle, "p99_ms": tail, "rate": rate, "of_stock": ratio}
+    return {"way": way, "processes": processes, **figures}
 
 
-def queries(seconds: float) -> None:
+def aims(rows: list[Row]) -> list[str]:
+    """Return each aim with what was measured, and the floor where it was missed."""
+    lines = []
+    measured = {(row.get("place"), row["way"], row.get("processes")): row for row in rows}
+    for name in ("local", "s3"):
+        for processes in (1, 8, 32):
+
+            def of(way: str, key: str, many: int = processes, at: str = name) -> float:
+                return float(measured.get((at, way, many), {}).get(key) or 0)
+
+            stock, served_ms = of("stock pylance", "p50_ms"), of("pylance by server", "p50_ms")
+            empty = of("empty requests by server", "p50_ms")
+            if stock and served_ms:
+                text = f"{name}, {processes}: pylance by server {served_ms / stock:.2f} x direct"
+                text += f" stock, {served_ms / (of('holdfast', 'p50_ms') or served_ms):.2f} x"
+                text += f" direct Holdfast (aim {TIMES_DIRECT})"
+                inside = of("pylance in process", "p50_ms", 1)
+                if served_ms > TIMES_DIRECT * stock and inside and processes == 1:
+                    floor = (inside + REQUESTS_PER_APPEND * empty) / stock
+                    text += f"; floor {floor:.2f}: the same without a server, and three requests"
+                lines.append(text)
+            thin, rate = of("thin by server", "rate"), of("stock pylance", "rate")
+            if thin and rate and processes == 32:
+                text = f"{name}, 32: thin inserts {thin / rate:.1f} x stock (aim {TIMES_STOCK})"
+                if thin < TIMES_STOCK * rate:
+                    most = of("empty requests by server", "rate") / rate
+                    text += f"; floor: empty requests are {most:.1f} x stock"
+                lines.append(text)
+    idle = [row["above_imports_mb"] for row in rows if "above_imports_mb" in row]
+    lines += [f"idle: {one:.0f} MB above the imports (aim {IDLE_MEGABYTES})" for one in idle]
+    return lines
+
+
+def queries(seconds: float) -> Row:
     """Measure `/query` by key, of a table of 100,000 rows with an index on its key."""
     import holdfast
 
@@ -259,7 +316,10 @@ def queries(seconds: float) -> None:
     print(f"\na request that does nothing: p50 {statistics.median(floor):.2f} ms")
     print("\n/query by key, one client\n| p50 ms | p99 ms | requests/s |\n|---:|---:|---:|")
     tail = statistics.quantiles(took, n=100)[98]
-    print(f"| {statistics.median(took):.1f} | {tail:.1f} | {len(took) / sum(took) * 1000:.0f} |")
+    rate = len(took) / sum(took) * 1000
+    print(f"| {statistics.median(took):.1f} | {tail:.1f} | {rate:.0f} |")
+    figures = {"p50_ms": statistics.median(took), "p99_ms": tail, "rate": rate}
+    return {"way": "query by key", "processes": 1, "place": "local", **figures}
 
 
 def empty_request(connection: http.client.HTTPConnection) -> float:
@@ -270,7 +330,7 @@ def empty_request(connection: http.client.HTTPConnection) -> float:
     return (time.perf_counter() - begun) * 1000
 
 
-def memory() -> None:
+def memory() -> Row:
     """Measure an idle server beside a process that only imports what it is made of."""
     program = "import holdfast, lance, pyarrow, sys; holdfast.open_table; print(); sys.stdin.read()"
     bare = subprocess.Popen(
@@ -283,6 +343,7 @@ def memory() -> None:
         server, imports = resident(pid), resident(bare.pid)
     bare.communicate()
     print(f"\nidle server: {server:.0f} MB, {server - imports:.0f} MB above its imports alone")
+    return {"way": "idle server", "resident_mb": server, "above_imports_mb": server - imports}
 
 
 def resident(pid: int) -> float:

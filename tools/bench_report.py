@@ -69,6 +69,15 @@ CHARTS: Mapping[str, Sequence[Chart]] = {
             values={"requests": "requests"},
         ),
     ),
+    "serve": (
+        Chart(
+            name="rate",
+            title="Commits per second, directly and through a server",
+            unit="/s",
+            labels=("place", "way", "processes"),
+            values={"rate": "rate"},
+        ),
+    ),
     "commits": (
         Chart(
             name="rate",
@@ -93,7 +102,7 @@ CHARTS: Mapping[str, Sequence[Chart]] = {
             title="One decision beside the raw operation: median",
             unit="ms",
             labels=("backend", "processes"),
-            values={"raw operation": "raw_p50", "decide": "decide_p50"},
+            values={"raw operation": "raw_p50", "floor": "floor_p50", "decide": "decide_p50"},
         ),
     ),
     "wal": (

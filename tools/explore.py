@@ -137,6 +137,7 @@ def _real_servers(seed: int) -> int:
     tests = [
         "tests/crash",
         "tests/vendors/test_nfs.py",
+        "tests/vendors/test_old_pylance.py",
         "tests/vendors/test_real_servers.py",
         "tests/arbiter/stores/test_suite.py",
         "tests/wal/test_processes.py",

@@ -20,7 +20,7 @@ from holdfast.arbiter import (
     pin_to_commit_store,
 )
 from holdfast.arbiter._recorded import INLINE_BYTES
-from holdfast.arbiter._shedding import EVERY, KEPT
+from holdfast.arbiter._shedding import LEAST, MOST
 from holdfast.arbiter.stores.sqlite import SqliteCommitStore, connect
 from holdfast.errors import (
     CollectedError,
@@ -454,12 +454,13 @@ def bodies(place: Place) -> list[int]:
 def test_only_the_newest_bodies_stay_in_the_commit_store(place: Place) -> None:
     decided, arbiter = {}, place.arbiter()
     for number in range(1, 81):
-        body, token = marked(size=2000)
+        body, token = marked(size=2000 if number % 3 else 100)  # small ones go as well
         assert arbiter.decide(version_name(number), body, token) == Won()
         decided[number] = body
         kept = bodies(place)
-        assert kept[-KEPT:] == list(range(max(1, number - KEPT + 1), number + 1))
-        assert len(kept) <= KEPT + EVERY
+        assert kept[-LEAST:] == list(range(max(1, number - LEAST + 1), number + 1))
+        assert kept[0] > number - MOST
+        assert MOST == 16
     for number in (1, 40, 64, 80):
         assert place.arbiter().read(version_name(number)) == decided[number]
 

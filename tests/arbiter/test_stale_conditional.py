@@ -328,3 +328,78 @@ class Noted:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
+
+
+def by_namespace(lake: Lake) -> tuple[Callable[[int], object], Any]:
+    """Return an append by stock pylance through a namespace, and the handle that it decides by."""
+    lake.uri += ".lance"
+    lake.make(1).close()
+    root, _, name = lake.uri.rpartition("/")
+    namespace = holdfast.Namespace(root, lake.options)
+
+    def append(number: int) -> object:
+        return lance.write_dataset(
+            pa.table({"id": [number]}, schema=SCHEMA),
+            mode="append",
+            namespace_client=namespace,
+            table_id=[name.removesuffix(".lance")],
+            storage_options=lake.options or None,
+        )
+
+    append(2)
+    append(3)  # upon a version that this namespace made: its bytes are known
+    (versions,) = namespace._tables.values()
+    return append, versions
+
+
+@pytest.mark.parametrize("made", [(), (10,), (10, 11), (10, 11, 12), (10, 11, 12, 13)], ids=len)
+def test_pylance_stalls_while_its_table_is_made_anew(lake: Lake, made: tuple[int, ...]) -> None:
+    """Between the look and the put; the new table has fewer, as many or more versions."""
+    append, versions = by_namespace(lake)
+    store = versions.core.store
+
+    def made_anew() -> None:
+        lake.remove(store)
+        lake.make(*made).close()
+
+    versions.core.arbiter._store = Stalled(store, "_versions", made_anew)
+    with pytest.raises((HoldfastError, OSError, RuntimeError)):
+        append(66)
+    assert lake.ids() == lake.stock_ids() == [*made]
+    append(14)
+    assert lake.ids() == lake.stock_ids() == [*made, 14]
+
+
+def test_a_look_comes_before_pylance_s_version_is_put(lake: Lake) -> None:
+    append, versions = by_namespace(lake)
+    store, put = versions.core.store, list[str]()
+
+    class Late(Noted):
+        """Lets the table be made anew just before somebody looks at its pin."""
+
+        def get(self, path: str, **more: Any) -> bytes:
+            if path == PIN_PATH and lake.ids() != [10]:
+                lake.remove(store)
+                lake.make(10)
+            body: bytes = store.get(path, **more)
+            return body
+
+    versions.core.arbiter._store = Late(store, put)
+    with pytest.raises((HoldfastError, OSError, RuntimeError)):
+        append(66)
+    assert put == []
+    assert lake.ids() == lake.stock_ids() == [10]
+
+
+def test_pylance_s_version_costs_no_second_look_upon_a_known_one(
+    faulty_s3: Callable[..., FaultyS3], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    server = faulty_s3()
+    append, _ = by_namespace(Lake(server.url("bucket", "t"), dict(server.storage_options())))
+    server.requests.clear()
+    append(4)
+    asked = [(one.operation, one.key.rpartition("/")[2]) for one in server.requests.all()]
+    # One says where the table is, one is made beside the read of the staged manifest.
+    assert [what for what, name in asked if name == "pin.json"] == ["get", "get"]
+    assert len(asked) == 12

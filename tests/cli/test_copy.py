@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import shutil
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,16 @@ import pytest
 
 import holdfast
 from commits.table_worker import set_up
+from holdfast.arbiter.stores.sqlite import SqliteCommitStore
+from holdfast.cli import _copy as copy_command
 from holdfast.cli import main
-from holdfast.errors import AlreadyExistsError, ConflictError
+from holdfast.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    HoldfastError,
+    PermissionDeniedError,
+)
+from holdfast.formats import HINT_PATH, version_of
 from holdfast.storage import LocalStore, ObjectInfo
 from holdfast.testing import FakeCloud, FaultyS3
 from holdfast.upkeep import copy_files, doctor, plan_copy
@@ -119,6 +129,118 @@ def test_cut_off_it_shows_whole_versions_and_goes_on(source: str, tmp_path: Path
         shutil.rmtree(target, ignore_errors=True)
     assert seen <= {0, 1, 2, 3}
     assert 3 in seen
+
+
+class Watched(LocalStore):
+    """Notes what was there when a file came."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, fsync=False)
+        self.came: list[str] = []
+        self._lock = threading.Lock()
+
+    def put(self, path: str, body: bytes) -> None:
+        super().put(path, body)
+        with self._lock:
+            self.came.append(path)
+
+
+def test_versions_come_last_and_in_order_and_the_hint_behind_them(
+    source: str, tmp_path: Path
+) -> None:
+    origin, target = LocalStore(Path(source)), Watched(tmp_path / "target")
+    copy_files(origin, target, plan_copy(origin, target))
+    versions = [version_of(path) for path in target.came]
+    copied = [number for number in versions if number is not None]
+    assert copied == sorted(copied)
+    assert len(copied) > 3
+    assert target.came[-1] == HINT_PATH
+    before = versions.index(copied[0])
+    assert before == len(target.came) - len(copied) - 1, "a version came before its files"
+
+
+WRITES = {
+    LocalStore: ("put", "put_if_absent", "copy", "delete"),
+    SqliteCommitStore: ("put_if_absent", "compare_and_set", "collect", "retire"),
+}
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_cut_off_while_the_copy_is_tied_it_is_finished_by_adopt(
+    source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], applied: bool
+) -> None:
+    """Cut it off before and after every writing call between the last file and the check.
+
+    While the pin is there and the versions are not accepted, nobody reads or writes the copy by
+    what it seems to be.
+    """
+    with contextlib.closing(holdfast.open_table(source)) as table:
+        assert table.pin is not None
+        decider = table.pin.store_url
+    by_adopt = 0
+    for place in range(50):
+        target = str(tmp_path / f"target-{place}")
+        with pytest.MonkeyPatch.context() as patch:
+            reached = cut_adoption(patch, place, applied=applied)
+            assert main(["copy", source, "--to", target, "--confirm"]) == 0 or reached.cut
+        if not reached.cut:
+            break
+        if main(["copy", source, "--to", target, "--confirm"]) != 0:
+            assert "holdfast adopt" in capsys.readouterr().err
+            refuse_half_tied(target, tied=decider is None or reached.accepted)
+            words = ["--commit-store", decider] if decider else []
+            assert main(["adopt", target, *words, "--confirm"]) == 0
+            by_adopt += 1
+        check_goes_on(target)
+    # By its own condition the pin is the only step.
+    assert by_adopt >= (int(applied) if decider is None else 3), "steps were not met"
+
+
+def refuse_half_tied(target: str, *, tied: bool) -> None:
+    """Check that a copy is whole, or that everybody who opens it is stopped."""
+    if tied:
+        return
+    for use in (lambda t: t.scan().read_all(), lambda t: t.append(row(99))):
+        with pytest.raises(HoldfastError), contextlib.closing(holdfast.open_table(target)) as copy:
+            use(copy)
+
+
+class Reached:
+    """Whether an adoption was cut off, and what it had done before."""
+
+    cut = False
+    accepted = False
+
+
+def cut_adoption(patch: pytest.MonkeyPatch, place: int, *, applied: bool) -> Reached:
+    """Let the n-th writing call of an adoption fail, before or after it is applied."""
+    reached, calls, begun = Reached(), itertools.count(), []
+    adopt = copy_command.adopt_table
+
+    def adopt_table(*arguments: Any, **more: Any) -> Any:
+        begun.append(True)
+        return adopt(*arguments, **more)
+
+    def failing(verb: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def act(*arguments: Any, **more: Any) -> Any:
+            cut = bool(begun) and not reached.cut and next(calls) == place
+            if cut and not applied:
+                reached.cut = True
+                raise PermissionDeniedError("cut off")
+            answer = call(*arguments, **more)
+            reached.accepted |= bool(begun) and verb == "collect"
+            if cut:
+                reached.cut = True
+                raise PermissionDeniedError("cut off")
+            return answer
+
+        return act
+
+    patch.setattr(copy_command, "adopt_table", adopt_table)
+    for owner, verbs in WRITES.items():
+        for verb in verbs:
+            patch.setattr(owner, verb, failing(verb, getattr(owner, verb)))
+    return reached
 
 
 class CutOff(LocalStore):

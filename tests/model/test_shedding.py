@@ -21,9 +21,8 @@ SETUPS = [
 
 @pytest.fixture
 def sheds_at_every_decision(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_shedding, "KEPT", 0)
+    monkeypatch.setattr(_shedding, "LEAST", 1)
     monkeypatch.setattr(_shedding, "EVERY", 1)
-    monkeypatch.setattr(_shedding, "SMALL_BYTES", 0)
 
 
 @pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: setup.name)
@@ -39,7 +38,7 @@ def test_every_schedule_keeps_what_was_acknowledged(
 def test_mutant_that_sheds_a_body_before_its_copy_is_killed(
     sheds_at_every_decision: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_shedding, "KEPT", -1)  # its own as well
+    monkeypatch.setattr(_shedding, "LEAST", 0)  # its own as well
     before = "            behind = self._complete("
     shed = "            shed_bodies(self._commit_store, self._series(name), name.number)"
     careless = mutate("holdfast.arbiter._recorded", (before, f"{shed}\n{before}"))

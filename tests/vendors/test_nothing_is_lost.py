@@ -22,7 +22,7 @@ import servers
 from commits import table_worker
 from commits.table_worker import Place, rows, set_up, spawned
 from holdfast.cli import main
-from holdfast.errors import FencedError
+from holdfast.errors import FencedError, UnsafeStoreError
 from holdfast.shard import ShardWriterConfig
 from holdfast.testing import FakeCloud
 from holdfast.upkeep import doctor
@@ -183,6 +183,29 @@ def test_stock_loses_rows_where_holdfast_does_not(fake_cloud: FakeCloud) -> None
             if acknowledged - set(shown(place)):
                 return
     pytest.fail("stock appends were not lost: is the fake honest?")
+
+
+@pytest.mark.requirement("C3")
+@pytest.mark.parametrize("vendor", ["cos", "oss"])
+def test_its_condition_is_refused_whatever_the_probe_says(
+    fake_cloud: FakeCloud, tmp_path: Path, vendor: str
+) -> None:
+    """A bucket that was never versioned keeps the condition, until the day somebody enables it."""
+    options = fake_cloud.storage_options(vendor)
+    place = Place(uri=f"{vendor}://never-versioned/{vendor}", options=options)
+    assert holdfast.probe(place.uri, options).verdict == "enforced"
+    with pytest.raises(UnsafeStoreError, match="versioning") as refused:
+        place.create()
+    assert "commit_store=" in str(refused.value)
+    decided = Place(
+        uri=place.uri,
+        options=options,
+        commit_store=set_up(f"sqlite:///{tmp_path}/c.db?single_host=true"),
+    )
+    decided.create().close()
+    holdfast.release_table(place.uri, options)
+    with pytest.raises(UnsafeStoreError, match="versioning"):
+        holdfast.adopt_table(place.uri, storage_options=options)
 
 
 def test_stock_refuses_to_write_to_cos(fake_cloud: FakeCloud) -> None:

@@ -17,7 +17,9 @@ from holdfast.arbiter._commit_store import (
     MAX_VALUE_BYTES,
     CommitStore,
     Key,
+    Replacement,
     StoredEntry,
+    SupportsReplaceMany,
     SupportsSetUp,
     scope_of,
 )
@@ -57,6 +59,7 @@ from holdfast.arbiter._open import URL_VARIABLE as URL_VARIABLE
 from holdfast.arbiter._open import connect_pinned as connect_pinned
 from holdfast.arbiter._open import connect_store as connect_store
 from holdfast.arbiter._open import pinned_address as pinned_address
+from holdfast.arbiter._parallel import choose_together as choose_together
 from holdfast.arbiter._pinning import check_identity as check_identity
 from holdfast.arbiter._pinning import (
     confirm_pin,
@@ -100,6 +103,7 @@ from holdfast.arbiter._verdicts import (
 )
 from holdfast.arbiter.stores._base import (
     StoreUrl,
+    check_changes,
     check_key,
     check_limit,
     check_number,
@@ -132,6 +136,7 @@ __all__ = [
     "ProbeReport",
     "RecordedDecisions",
     "Repin",
+    "Replacement",
     "RetryPolicy",
     "StockRows",
     "StoreReport",
@@ -139,6 +144,7 @@ __all__ = [
     "StoredEntry",
     "SupportsChains",
     "SupportsRaces",
+    "SupportsReplaceMany",
     "SupportsRetirement",
     "SupportsSeries",
     "SupportsSetUp",
@@ -148,6 +154,7 @@ __all__ = [
     "Won",
     "accept_shards",
     "address_of",
+    "check_changes",
     "check_key",
     "check_limit",
     "check_number",

@@ -51,6 +51,14 @@ class StoredEntry:
     value: bytes
 
 
+class Replacement(NamedTuple):
+    """A value of a series that takes the place of another one."""
+
+    number: int
+    expected: bytes
+    value: bytes
+
+
 class CommitStore(Protocol):
     """A linearizable, durable map that keeps the first value of every key.
 
@@ -119,6 +127,19 @@ class CommitStore(Protocol):
 
     def close(self) -> None:
         """Let go of connections; the object is not used afterwards."""
+        ...
+
+
+@runtime_checkable
+class SupportsReplaceMany(Protocol):
+    """A commit store that replaces several values of a series by one request."""
+
+    def replace_many(self, series: str, changes: Sequence[Replacement]) -> int:
+        """Do for each change what `compare_and_set` does; others see any of them first.
+
+        Returns:
+            How many values were replaced.
+        """
         ...
 
 

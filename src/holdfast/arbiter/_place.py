@@ -17,9 +17,10 @@ handle's process does not end there. A commit store assumes neither.
 A plain append pays no request for its looks. On local disk none is one. On an object store each
 version says in its config of which table it is, so the version that is built on is the first look;
 and the listing after the put, which is made anyway, has the digest of that version: if it is
-another one by then, or not told, the pin is looked at. Log entries are looked at only before
-the put, and only on local disk: on an object store that decides by put-if-absent, nobody may make
-a table anew under a running writer of its log.
+another one by then, or not told, the pin is looked at. What pylance stages upon a version that this
+process decided for it is spared the second look in the same way. Log entries are looked at only
+before the put, and only on local disk: on an object store that decides by put-if-absent, nobody may
+make a table anew under a running writer of its log.
 """
 
 from __future__ import annotations

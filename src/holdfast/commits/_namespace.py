@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import lance_namespace as models
@@ -110,6 +110,7 @@ class Namespace(LanceNamespace):
         self._folders = Folders(self._root, self._options)
         self._lock = threading.Lock()  # guards _tables
         self._tables: dict[tuple[int, str], Versions] = {}  # open handles, by process and location
+        self._later: Callable[[Callable[[], None]], None] | None = None
 
     def __repr__(self) -> str:
         return f"Namespace({self._root}, {self._options})"
@@ -136,6 +137,10 @@ class Namespace(LanceNamespace):
         location = self.location(table_id)
         with self._lock:
             self._tables.pop((os.getpid(), location), None)
+
+    def run_later(self, later: Callable[[Callable[[], None]], None]) -> None:
+        """Let `later` run what no caller needs to wait for; else it is run before the answer."""
+        self._later = later
 
     def declare_table(self, request: Request) -> Answer:
         """Tie a new table to its arbiter. Safe to repeat until the table has a version.
@@ -365,6 +370,8 @@ class Namespace(LanceNamespace):
     def _keep(self, location: str, arbiter: Arbiter) -> Versions:
         store = open_store(location, self._options)
         versions = Versions(TableCore(store, arbiter, location, self._options))
+        if self._later is not None:
+            versions.later = self._later
         with self._lock:
             self._tables[os.getpid(), location] = versions
         return versions

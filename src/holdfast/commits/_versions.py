@@ -8,13 +8,14 @@ one inside the manifest that is decided.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import posixpath
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from holdfast.arbiter import (
     MOST_UNFINISHED,
@@ -25,6 +26,7 @@ from holdfast.arbiter import (
     SupportsRaces,
     SupportsSeries,
     SupportsTurns,
+    choose_together,
 )
 from holdfast.commits._columns import check_rebased
 from holdfast.commits._floor import (
@@ -115,8 +117,22 @@ class AlreadyAppliedError(ConflictError):
         self.version = version
 
 
+class _MadeBelow(NamedTuple):
+    """The version below a staged manifest, if it was made here: what tells it from others."""
+
+    version: int
+    md5: str  # of the bytes that were decided
+
+    def has_md5(self, digest: str | None) -> bool:
+        return digest == self.md5
+
+
 class Versions:
-    """Decides and describes the versions of one table."""
+    """Decides and describes the versions of one table.
+
+    Attributes:
+        later: runs what nobody needs to wait for; a server does it beside its answer.
+    """
 
     def __init__(
         self,
@@ -129,6 +145,8 @@ class Versions:
         self.ledger = Ledger(core.store, core.ids)
         self.queue = Queue(core.store)  # where writers of a local table wait for their turn
         self.made: bytes | None = None  # the newest manifest that Lance made here
+        self.later: Callable[[Callable[[], None]], None] = _now
+        self._last_made: tuple[int, str] | None = None  # the version of `made`, and its MD5
         self._known = 0  # the newest version that was recorded when somebody looked
         self._unsure: set[str] = set()  # tokens of ours that may be at names of old versions
         self._not_durable: NotDurableError | None = None  # why this table is not written to
@@ -176,7 +194,7 @@ class Versions:
             raise InvalidInputError(
                 "a commit names the manifest that was staged for it", manifest_path=staged[-120:]
             )
-        manifest = self.core.store.get(ours)
+        manifest = self._read_staged(ours, looks=edit is None)
         head = Head(manifest)
         if creates and version > 1 and _begins(head):
             # A table that appears while Lance creates one would be overwritten, as version 2.
@@ -202,12 +220,38 @@ class Versions:
             self._sync_elsewhere(manifest)
         mark_here = decision_mark(head.config, token, version, self._table_id)
         body = head.with_config({**entries, **mark_here})
-        decision = self._decide(name, body, token, txns, files)
+        decision = self._decide(
+            name,
+            body,
+            token,
+            txns,
+            files,
+            upon=self._made_below(version),
+            looked=edit is None and not head.changes_config,
+        )
         if isinstance(decision, Lost):
             raise ConflictError("another writer has this version", version=version)
         self.made = body
-        self.drop(ours)
+        self._last_made = (version, hashlib.md5(body, usedforsecurity=False).hexdigest())
+        self.later(partial(self.drop, ours))
         return _answer(version, f"{folder}/{posixpath.basename(name.path)}", len(body))
+
+    def _read_staged(self, path: str, *, looks: bool) -> bytes:
+        """Return a staged manifest; where `looks`, the table is looked at side by side."""
+        read = partial(self.core.store.get, path)
+        if not looks or isinstance(self.core.store, SupportsFileIds):
+            return read()  # or a look costs no request, and is made before the put
+        staged: list[bytes] = []
+        ask = choose_together(self.core.store)
+        ask([self.core.arbiter.confirm_place, lambda: staged.append(read())])
+        return staged[0]
+
+    def _made_below(self, version: int) -> _MadeBelow | None:
+        """Return the version below, if this object made it."""
+        last = self._last_made
+        if last is None or last[0] != version - 1:
+            return None
+        return _MadeBelow(version - 1, last[1])
 
     def _edit(
         self, manifest: bytes, head: Head, edit: Edit | None, after: After | None
@@ -346,14 +390,22 @@ class Versions:
         txns: Sequence[Txn],
         files: Collection[str],
         *,
-        upon: AppendBase | None = None,
+        upon: AppendBase | _MadeBelow | None = None,
+        looked: bool = False,
         decided: Callable[[], None] | None = None,
         races: bool = False,
     ) -> Decision:
-        """Decide a version; `upon` is the one below that a plain append was built on."""
-        plain = upon is not None
-        # A plain append is spared the look where what it builds on says that it is this table's.
-        self.core.arbiter.confirm_place(if_cheap=upon is not None and self._is_ours(upon))
+        """Decide a version; `upon` is the one below that it was built on, if its bytes are known.
+
+        A plain append may be decided upon a version that is not at its name yet. It is spared the
+        look where what it builds on, read just now, says that it is this table's; others look
+        here, unless they `looked` a moment ago.
+        """
+        known = upon is not None
+        plain = isinstance(upon, AppendBase)
+        self.core.arbiter.confirm_place(
+            if_cheap=looked or (isinstance(upon, AppendBase) and self._is_ours(upon))
+        )
         self._unsure.add(token)
         decide = self.core.arbiter.decide
         if plain and isinstance(self.core.arbiter, SupportsChains):
@@ -373,7 +425,7 @@ class Versions:
         if isinstance(decision, Lost):
             self._unsure.discard(token)
             return decision
-        self._confirm_place(name, if_cheap=plain)
+        self._confirm_place(name, if_cheap=known)
         # A commit store refuses the name of an old version; put-if-absent gives it away again.
         if not self.core.arbiter.refuses_old_names:
             look = None if upon is None else partial(self._confirm_below, name, upon)
@@ -392,7 +444,7 @@ class Versions:
         """Tell whether a version says that it is of the table that was opened."""
         return self._table_id is None or is_of_table(base.config, self._table_id)
 
-    def _confirm_below(self, name: Name, base: AppendBase, newest: Newest) -> None:
+    def _confirm_below(self, name: Name, base: AppendBase | _MadeBelow, newest: Newest) -> None:
         """Take a version back that we put upon another one than we built it on.
 
         A table that was made anew between the look and the put has another version there, or
@@ -707,6 +759,10 @@ class Versions:
                 "`LanceDataset.migrate_manifest_paths_v2`",
                 location=self.core.location,
             )
+
+
+def _now(work: Callable[[], None]) -> None:
+    work()
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from typing import TypeVar
 from holdfast.errors import BackpressureError
 
 Result = TypeVar("Result")
+_AFTERWARDS_THREADS = 4
+_MOST_AFTERWARDS = 64
 
 
 class Lane:
@@ -56,6 +58,35 @@ class Lane:
     def close(self) -> None:
         """Wait for what runs, and end the threads."""
         self._pool.shutdown(wait=True)
+
+
+class Afterwards:
+    """Runs what nobody waits for beside the answers; with many of them waiting, before."""
+
+    def __init__(self) -> None:
+        self._room = threading.BoundedSemaphore(_MOST_AFTERWARDS)
+        self._pool = ThreadPoolExecutor(_AFTERWARDS_THREADS, thread_name_prefix="holdfast-after")
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Run it soon, or now where too much waits."""
+        if not self._room.acquire(blocking=False):
+            work()
+            return
+        try:
+            self._pool.submit(self._work, work)
+        except RuntimeError:  # closed
+            self._room.release()
+            work()
+
+    def close(self) -> None:
+        """Wait for what was begun, and end the threads."""
+        self._pool.shutdown(wait=True)
+
+    def _work(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        finally:
+            self._room.release()
 
 
 class Buffers:

@@ -11,7 +11,7 @@ from holdfast._ids import Ids, RandomIds
 from holdfast.commits import Namespace
 from holdfast.server._answers import UNAVAILABLE, Answer, json_answer, problem
 from holdfast.server._inserts import Inserts
-from holdfast.server._lanes import Buffers, Lane
+from holdfast.server._lanes import Afterwards, Buffers, Lane
 from holdfast.server._looks import Looks
 from holdfast.server._metrics import Metrics
 from holdfast.server._pages import Pages
@@ -36,6 +36,8 @@ class Service:
         self.namespace = Namespace(
             settings.root, settings.storage_options, commit_store=settings.commit_store
         )
+        self._after = Afterwards()
+        self.namespace.run_later(self._after.run)
         self.tables = OpenTables(settings, self.namespace)
         self.buffers = Buffers(settings.max_buffered_bytes)
         self.outgoing = Buffers(settings.max_buffered_bytes, what="answers")
@@ -91,6 +93,7 @@ class Service:
         self.looks.close()
         for lane in self.lanes.values():
             lane.close()
+        self._after.close()
         self.writers.close()
         self.tables.close()
         self._unsubscribe()

@@ -30,7 +30,9 @@ from holdfast.arbiter._commit_store import (
     MAX_VALUE_BYTES,
     CommitStore,
     Key,
+    Replacement,
     StoredEntry,
+    SupportsReplaceMany,
     SupportsSetUp,
 )
 from holdfast.arbiter.stores._registry import connect_commit_store
@@ -163,6 +165,39 @@ class CommitStoreSuite:
             assert store.get(key) == b""
             assert store.put_if_absent(key, b"x") == b""
 
+    def test_replace_many(self) -> None:
+        with self._store() as store:
+            if not isinstance(store, SupportsReplaceMany):
+                raise unittest.SkipTest("the store has no replace_many()")
+            series = self._series()
+            values = [b"0", b"", bytes(range(256)), b"\xff" * 65_536]
+            for number, value in enumerate(values):
+                store.put_if_absent(Key(series, number), value)
+            changes = [Replacement(n, value, b"new %d" % n) for n, value in enumerate(values)]
+            assert store.replace_many(series, []) == 0
+            assert store.replace_many(series, changes) == len(values)
+            new = [change.value for change in changes]
+            assert [entry.value for entry in store.scan(series)] == new
+            assert store.replace_many(series, changes) == 0, "none of them is there any more"
+            mixed = [
+                Replacement(0, b"new 0", b"newer"),
+                Replacement(1, b"no", b"late"),
+                Replacement(3, b"new 3", b""),
+                Replacement(9, b"", b"late"),
+            ]
+            assert store.replace_many(series, mixed) == 2, "two of four fit"
+            assert [e.value for e in store.scan(series)] == [b"newer", b"new 1", b"new 2", b""]
+            store.collect(series, 0)
+            late = [Replacement(0, b"newer", b"late"), Replacement(2, b"new 2", b"2")]
+            assert store.replace_many(series, late) == 1, "a collected record is gone"
+            assert [entry.value for entry in store.scan(series)] == [b"new 1", b"2", b""]
+            for bad in (("", 0), (series, -1), (series, 2**63)):
+                with _raises(InvalidInputError):
+                    store.replace_many(bad[0], [Replacement(bad[1], b"x", b"y")])
+            with _raises(InvalidInputError):
+                large = b"x" * (MAX_VALUE_BYTES + 1)
+                store.replace_many(series, [Replacement(1, b"x", large)])
+
     def test_scan(self) -> None:
         with self._store() as store:
             series = self._series()
@@ -268,7 +303,13 @@ class CommitStoreSuite:
 
     @staticmethod
     def _verbs(store: CommitStore, series: str) -> list[Callable[[], object]]:
+        many: list[Callable[[], object]] = []
+        if isinstance(store, SupportsReplaceMany):
+            both = [Replacement(0, b"kept", b"late"), Replacement(1, b"no", b"late")]
+            many = [partial(store.replace_many, series, both[:1])]
+            many += [partial(store.replace_many, series, both)]
         return [
+            *many,
             lambda: store.put_if_absent(Key(series, 1), b"late"),
             lambda: store.put_if_absent(Key(series, 0), b"late"),
             lambda: store.get(Key(series, 0)),

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from holdfast.arbiter import Key, StoredEntry, scope_of
+from holdfast.arbiter import Key, Replacement, StoredEntry, scope_of
 from holdfast.errors import (
     AlreadyExistsError,
     CollectedError,
@@ -172,6 +172,13 @@ class State:
         self._set_record(store, key, value)
         return True
 
+    def _record_replace_many(self, store: str, series: str, changes: Sequence[Replacement]) -> int:
+        self._refuse_retired(store, series)
+        return sum(
+            self._record_compare_and_set(store, Key(series, number), expected, value)
+            for number, expected, value in changes
+        )
+
     def _record_scan(
         self,
         store: str,
@@ -321,6 +328,12 @@ class SimulatedCommitStore:
     def compare_and_set(self, key: Key, expected: bytes, value: bytes) -> bool:
         """Replace `expected` by `value`."""
         return bool(self._ask(Request(self._name, "compare_and_set", (key, expected, value))))
+
+    def replace_many(self, series: str, changes: Sequence[Replacement]) -> int:
+        """Do for each change what `compare_and_set` does, in one step."""
+        replaced = self._ask(Request(self._name, "replace_many", (series, tuple(changes))))
+        assert isinstance(replaced, int)
+        return replaced
 
     def scan(
         self, series: str, *, after: int = -1, limit: int = 1000, newest_first: bool = False

@@ -10,6 +10,7 @@ right size is not copied again; the few small ones that do change always are.
 | before the first version         | files that no reader sees                                 |
 | between versions                 | an older table, whole, that nobody is tied to             |
 | after the last one               | the table; the same call again copies little, and checks  |
+| while the copy is tied           | no pin: as before. A pin: `holdfast adopt` finishes it    |
 
 Versions come last and in order, so whatever shows a version shows all its files.
 """
@@ -73,7 +74,9 @@ def plan_copy(source: ObjectStore, target: ObjectStore) -> CopyPlan:
             "finishes it and `holdfast doctor` checks it",
             location=target.location,
         )
-    strangers = sorted(set(there) - {info.path for info in files})
+    # What a cut-off try left under `_holdfast` while it tied the copy is no file of another table.
+    others = {path for path in there if not path.startswith(_LEFT_OUT)}
+    strangers = sorted(others - {info.path for info in files})
     if strangers:
         raise AlreadyExistsError(
             "the target holds files that are not of this table: take an empty place, or remove "

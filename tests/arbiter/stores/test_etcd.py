@@ -68,7 +68,9 @@ class TestEtcd(CommitStoreSuite):
 
 
 def test_it_stays_small(etcd: servers.Server) -> None:
-    check_stays_small(etcd.url)
+    from holdfast_etcd._gateway import Gateway  # installed by the fixture
+
+    check_stays_small(etcd.url, (Gateway, "_send"))
 
 
 def test_it_is_found_by_its_entry_point(plugin: Path) -> None:

@@ -16,6 +16,7 @@ old, the answer brings the new one, and the transaction, which changed nothing, 
 from __future__ import annotations
 
 import base64
+import contextlib
 import ipaddress
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -23,8 +24,10 @@ from typing import Any, NoReturn
 from holdfast import new_token
 from holdfast.arbiter import (
     Key,
+    Replacement,
     StoredEntry,
     StoreUrl,
+    check_changes,
     check_key,
     check_limit,
     check_number,
@@ -136,6 +139,21 @@ class EtcdCommitStore:
         except CollectedError:
             return False
         return there is _DONE
+
+    def replace_many(self, series: str, changes: Sequence[Replacement]) -> int:
+        """Do for each change what `compare_and_set` does: in one transaction where all fit."""
+        check_changes(series, changes)
+        if not changes:
+            return 0
+        keys = [Key(series, change.number) for change in changes]
+        names = [self._record(key) for key in keys]
+        conditions = [_equals(name, one.expected) for name, one in zip(names, changes, strict=True)]
+        puts = [_put(name, one.value) for name, one in zip(names, changes, strict=True)]
+        with contextlib.suppress(CollectedError):
+            if self._apply(min(keys), conditions, puts).get("succeeded"):
+                return len(changes)
+        # One does not fit, so none was changed.
+        return sum(self.compare_and_set(Key(series, number), *rest) for number, *rest in changes)
 
     def scan(
         self, series: str, *, after: int = -1, limit: int = 1000, newest_first: bool = False

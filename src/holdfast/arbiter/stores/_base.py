@@ -12,12 +12,18 @@ import contextlib
 import difflib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from holdfast.arbiter._commit_store import MAX_SERIES_CHARS, MAX_VALUE_BYTES, Key, scope_of
+from holdfast.arbiter._commit_store import (
+    MAX_SERIES_CHARS,
+    MAX_VALUE_BYTES,
+    Key,
+    Replacement,
+    scope_of,
+)
 from holdfast.errors import (
     InvalidInputError,
     MissingExtraError,
@@ -242,6 +248,14 @@ def check_value(value: bytes) -> bytes:
             f"a commit store keeps values of up to {MAX_VALUE_BYTES} bytes", length=len(value)
         )
     return value
+
+
+def check_changes(series: str, changes: Sequence[Replacement]) -> None:
+    """Check what `replace_many` was given, as `compare_and_set` does; else `InvalidInputError`."""
+    check_series(series)
+    for change in changes:
+        check_number(change.number)
+        check_value(change.value)
 
 
 def check_limit(limit: int) -> int:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -25,11 +25,12 @@ from sqlalchemy import Connection, Engine, NullPool
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter._commit_store import Key, StoredEntry
+from holdfast.arbiter._commit_store import Key, Replacement, StoredEntry
 from holdfast.arbiter.stores._base import (
     MAX_NUMBER,
     BaseStore,
     StoreUrl,
+    check_changes,
     check_key,
     check_limit,
     check_number,
@@ -190,6 +191,29 @@ class SqlCommitStore(BaseStore):
                 # acts on it.
                 self._settle(connection)
                 self._refuse_retired(connection, key.series)
+        return replaced
+
+    def replace_many(self, series: str, changes: Sequence[Replacement]) -> int:
+        """Do for each change what `compare_and_set` does, by one statement."""
+        check_changes(series, changes)
+        if not changes:
+            return 0
+        values: dict[str, str | int | bytes] = {**self._names(series)}
+        for place, change in enumerate(changes):
+            values[f"number{place}"] = change.number
+            values[f"expected{place}"] = change.expected
+            values[f"value{place}"] = change.value
+        statement = replace_many_statement(
+            len(changes), lambda name: f"%({name})s", self.statements.is_retired
+        )
+        with self._use() as connection:
+            replaced = self._run(connection, statement, values)
+            if replaced == len(changes):
+                for change in changes:
+                    self._note_durable(series, change.number, change.value)
+            else:
+                self._settle(connection)
+                self._refuse_retired(connection, series)
         return replaced
 
     def scan(
@@ -379,6 +403,19 @@ class SqlCommitStore(BaseStore):
         for secret in (self._password, quote(self._password, safe="")):
             text = text.replace(secret, "***") if secret else text
         return text
+
+
+def replace_many_statement(count: int, named: Callable[[str], str], is_retired: str) -> str:
+    """Return the statement that replaces `count` values; `named` writes a parameter."""
+    places = range(count)
+    numbers = ", ".join(named(f"number{place}") for place in places)
+    values = " ".join(f"WHEN {named(f'number{n}')} THEN {named(f'value{n}')}" for n in places)
+    matches = " OR ".join(
+        f"(number = {named(f'number{n}')} AND value = {named(f'expected{n}')})" for n in places
+    )
+    return f"""UPDATE holdfast_records SET value = CASE number {values} END
+        WHERE series = {named("series")} AND number IN ({numbers}) AND ({matches})
+            AND NOT EXISTS ({is_retired})"""
 
 
 @contextlib.contextmanager

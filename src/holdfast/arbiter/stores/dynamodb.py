@@ -16,7 +16,8 @@ What the table holds, by `series` (partition key) and `number` (sort key):
 
 Every change is one transaction: the record, the head (its boundary is compared, its count of
 changes goes up), and a look at the scope's mark. Every read is strongly consistent. `scan` reads
-the head before and after: equal counts mean that nothing changed in between.
+the head after the records: if its count is one that the series had before, as this process knows
+from an earlier look and its own changes since, nothing changed in between. Else it reads again.
 
 `collect` raises the boundary in a transaction; from then on the records up to it count as gone.
 They are deleted afterwards, and by the next `collect` if this one dies.
@@ -37,18 +38,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter._commit_store import Key, StoredEntry, scope_of
+from holdfast.arbiter._commit_store import Key, Replacement, StoredEntry, scope_of
 from holdfast.arbiter.stores._base import (
     BaseStore,
     StoreUrl,
+    check_changes,
     check_key,
     check_limit,
     check_number,
@@ -89,6 +92,7 @@ _LONGEST_WAIT_SECONDS = 0.2
 _UNSTEADY_READS = 20
 _DELETE_BATCH = 25
 _PAGE_RECORDS = 1000
+_MOST_HEADS = 10_000
 _TABLE_SECONDS = 60.0
 _MEANINGS: Mapping[str, type[HoldfastError]] = {
     "AccessDeniedException": PermissionDeniedError,
@@ -115,6 +119,13 @@ _FAILED = "ConditionalCheckFailed"
 Item = dict[str, Any]
 
 
+class _Head(NamedTuple):
+    """The boundary of a series, and how often it changed."""
+
+    upto: int
+    changes: int
+
+
 class DynamoCommitStore(BaseStore):
     """A commit store in one DynamoDB table."""
 
@@ -138,6 +149,9 @@ class DynamoCommitStore(BaseStore):
         self._clock = clock or SystemClock()
         self._clients: dict[int, Any] = {}
         self._fit = False
+        self._lock = threading.Lock()  # guards _heads
+        # As last seen, with our own changes since: a series has had at least as many.
+        self._heads: dict[str, _Head] = {}
 
     def set_up(self) -> str:
         """Create the table unless it is there, and return the identity. Safe to call again.
@@ -214,25 +228,34 @@ class DynamoCommitStore(BaseStore):
     def compare_and_set(self, key: Key, expected: bytes, value: bytes) -> bool:
         """Replace `expected` by `value`; return whether `expected` was there."""
         check_key(key)
-        update = {
-            "Update": {
-                "Key": _item(*key),
-                "UpdateExpression": "SET #v = :new",
-                "ConditionExpression": "#v = :old",
-                "ExpressionAttributeNames": {"#v": "value"},
-                "ExpressionAttributeValues": {
-                    ":new": {"B": check_value(value)},
-                    ":old": {"B": expected},
-                },
-            }
-        }
         try:
-            self._change(key, update)
+            self._change(key, _update(key, expected, check_value(value)))
         except _ConditionFailedError as failed:
-            if failed.items[2] is not None:
+            if failed.items[-1] is not None:
                 raise self._retired(key.series) from None
             return False
         return True
+
+    def replace_many(self, series: str, changes: Sequence[Replacement]) -> int:
+        """Do for each change what `compare_and_set` does: in one transaction where all fit."""
+        check_changes(series, changes)
+        if not changes:
+            return 0
+        keys = [Key(series, change.number) for change in changes]
+        updates = [
+            _update(key, one.expected, one.value) for key, one in zip(keys, changes, strict=True)
+        ]
+        try:
+            self._change(min(keys), *updates)
+        except _ConditionFailedError as failed:
+            if failed.items[-1] is not None:
+                raise self._retired(series) from None
+            # One does not fit, so none was changed.
+            return sum(
+                self.compare_and_set(key, one.expected, one.value)
+                for key, one in zip(keys, changes, strict=True)
+            )
+        return len(changes)
 
     def scan(
         self, series: str, *, after: int = -1, limit: int = 1000, newest_first: bool = False
@@ -245,16 +268,27 @@ class DynamoCommitStore(BaseStore):
         check_series(series)
         check_limit(limit)
         after = clip_after(after)
+        self._refuse_unfit()
+        with self._lock:
+            known = self._heads.get(series)
         for _ in range(_UNSTEADY_READS):
-            head, mark = self._items(_item(series, _HEAD), _mark(series))
+            lowest = after if known is None else max(after, known.upto)
+            entries = self._query(series, lowest, limit, newest_first=newest_first)
+            item, mark = self._items(_item(series, _HEAD), _mark(series))
             if mark is not None:
                 raise self._retired(series)
-            lowest = max(after, _upto(head))
-            entries = self._query(series, lowest, limit, newest_first=newest_first)
-            (again,) = self._items(_item(series, _HEAD))
-            if _changes(again) == _changes(head):
+            head = _Head(_upto(item), _changes(item))
+            if head == known:
                 return entries
+            known = head
+            self._note_head(series, head)
         raise UnavailableError("the series changed at every look; ask again", store=self.url)
+
+    def _note_head(self, series: str, head: _Head) -> None:
+        with self._lock:
+            if len(self._heads) >= _MOST_HEADS:
+                self._heads.clear()
+            self._heads[series] = head
 
     def boundary(self, series: str, *, retired: bool = False) -> int:
         """Return the boundary of a series, -1 if it never had one; `retired` as for `get`."""
@@ -354,15 +388,17 @@ class DynamoCommitStore(BaseStore):
 
     # Writing.
 
-    def _change(self, key: Key, change: Item) -> None:
-        """Change a record, if its number is above the boundary and its scope not retired."""
-        counted = _update_head(
-            key.series,
-            "upto < :n",
-            "ADD changes :one",
-            key.number,
-        )
-        self._write([change, counted, _look(_mark(key.series))])
+    def _change(self, lowest: Key, *changes: Item) -> None:
+        """Change records, if the lowest is above the boundary and the scope not retired."""
+        series = lowest.series
+        counted = _update_head(series, "upto < :n", "ADD changes :one", lowest.number)
+        with self._lock:
+            before = self._heads.get(series)
+        self._write([*changes, counted, _look(_mark(series))])
+        with self._lock:
+            # A look since then may have seen this change already.
+            if before is not None and self._heads.get(series) == before:
+                self._heads[series] = before._replace(changes=before.changes + 1)
 
     def _write(self, parts: Sequence[Item]) -> None:
         """Apply a transaction, again while others are in its way: it was not applied then.
@@ -574,6 +610,18 @@ def _item(series: str, number: int) -> Item:
 def _mark(series: str) -> Item:
     """Return the key of the mark that tells whether a series' scope is retired."""
     return _item(_MARK + scope_of(series), zlib.crc32(series.encode()) % _MARKS)
+
+
+def _update(key: Key, expected: bytes, value: bytes) -> Item:
+    return {
+        "Update": {
+            "Key": _item(*key),
+            "UpdateExpression": "SET #v = :new",
+            "ConditionExpression": "#v = :old",
+            "ExpressionAttributeNames": {"#v": "value"},
+            "ExpressionAttributeValues": {":new": {"B": value}, ":old": {"B": expected}},
+        }
+    }
 
 
 def _look(key: Item) -> Item:

@@ -40,10 +40,11 @@ from typing import Any
 from urllib.parse import quote
 
 from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter._commit_store import Key, StoredEntry, scope_of
+from holdfast.arbiter._commit_store import Key, Replacement, StoredEntry, scope_of
 from holdfast.arbiter.stores._base import (
     BaseStore,
     StoreUrl,
+    check_changes,
     check_key,
     check_limit,
     check_number,
@@ -112,6 +113,16 @@ if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 return 1
 """
+_REPLACE_MANY = f"""{_ALIVE}
+local replaced = 0
+for place = 1, #ARGV, 3 do
+  if redis.call('HGET', KEYS[1], ARGV[place]) == ARGV[place + 1] then
+    redis.call('HSET', KEYS[1], ARGV[place], ARGV[place + 2])
+    replaced = replaced + 1
+  end
+end
+return replaced
+"""
 _SCAN = f"""{_ALIVE}
 local numbers
 if ARGV[3] == '1' then
@@ -151,6 +162,7 @@ _READ_IDENTITY = "return redis.call('GET', KEYS[1])"
 _SCRIPTS = (
     _PUT,
     _REPLACE,
+    _REPLACE_MANY,
     _SCAN,
     _COLLECT,
     _GET,
@@ -261,6 +273,14 @@ class RedisCommitStore(BaseStore):
         check_key(key)
         number = _padded(key.number)
         return bool(self._on(key.series, _REPLACE, number, expected, check_value(value)))
+
+    def replace_many(self, series: str, changes: Sequence[Replacement]) -> int:
+        """Do for each change what `compare_and_set` does, in one script."""
+        check_changes(series, changes)
+        arguments: list[bytes | str] = []
+        for number, expected, value in changes:
+            arguments += [_padded(number), expected, value]
+        return int(self._on(series, _REPLACE_MANY, *arguments))
 
     def scan(
         self, series: str, *, after: int = -1, limit: int = 1000, newest_first: bool = False

@@ -34,11 +34,12 @@ from urllib.parse import quote
 
 from holdfast._clock import SystemClock
 from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter._commit_store import Key, StoredEntry
+from holdfast.arbiter._commit_store import Key, Replacement, StoredEntry
 from holdfast.arbiter.stores._base import (
     MAX_NUMBER,
     BaseStore,
     StoreUrl,
+    check_changes,
     check_key,
     check_limit,
     check_number,
@@ -232,6 +233,18 @@ class SqliteCommitStore(BaseStore):
                 return True
             self._refuse_retired(connection, key.series)
         return False
+
+    def replace_many(self, series: str, changes: Sequence[Replacement]) -> int:
+        """Do for each change what `compare_and_set` does, in one transaction."""
+        check_changes(series, changes)
+        if not changes:
+            return 0
+        with self._use() as connection, _transaction(connection):
+            self._refuse_retired(connection, series)
+            return sum(
+                connection.execute(_REPLACE, {**_of(series), **change._asdict()}).rowcount
+                for change in changes
+            )
 
     def scan(
         self, series: str, *, after: int = -1, limit: int = 1000, newest_first: bool = False
