@@ -107,6 +107,14 @@ def test_who_waits_longer_than_others_comes_nearer_to_them() -> None:
     assert many[-1] < 1.1 * few[-1]
 
 
+def test_who_was_away_does_not_wait_for_a_turn_that_has_passed() -> None:
+    contention, clock = contended()
+    append_with(contention, clock, losses=60)
+    clock.pass_time(60)
+    assert append_with(contention, clock, losses=30) == 0
+    assert append_with(contention, clock, losses=0) > 0
+
+
 def test_nobody_waits_for_others_that_are_gone() -> None:
     contention, clock = contended()
     append_with(contention, clock, losses=30)

@@ -15,7 +15,7 @@ from typing import Any
 
 import holdfast.spark
 
-TABLES: dict[str, dict[str, str]] = {"keyed": {"deletes": "op = 'D'"}, "plain": {}}
+TABLES: dict[str, dict[str, Any]] = {"keyed": {"deletes": "op = 'D'"}, "plain": {}}
 
 
 def main(master: str, source: str, checkpoint: str, ways: str) -> None:
@@ -39,7 +39,11 @@ def main(master: str, source: str, checkpoint: str, ways: str) -> None:
 
 def functions(frame: Any, checkpoint: Path, given: dict[str, Any]) -> list[Any]:
     """Start one query that writes the tables by `ingest`."""
-    shared = {"storage_options": given["options"], "upkeep": given["upkeep"], "app": given["app"]}
+    shared: dict[str, Any] = {
+        "storage_options": given["options"],
+        "upkeep": given["upkeep"],
+        "app": given["app"],
+    }
     tables = [
         holdfast.spark.ingest(given[name], order_by="n", **more, **shared)
         for name, more in TABLES.items()

@@ -11,7 +11,8 @@ only cost requests and processors. So the others wait:
   does this.
 - A new append waits for as long as the last one took, but for the last six rounds of it: then it
   comes up again when its turn would be if all took turns. Of what it waits it forgets a part each
-  time, so who waits longer than others comes nearer to them.
+  time, so who waits longer than others comes nearer to them. Who was away for longer than that
+  does not wait: its turn has passed.
 
 For fairness and speed alone: nothing here decides anything, and no time is compared with another
 process's.
@@ -28,6 +29,7 @@ _ROUNDS_BEFORE = 6  # how many rounds before its turn a writer begins to try
 _KEPT = 0.85
 _LEAST_WAIT_SECONDS = 0.002
 _LONGEST_WAIT_SECONDS = 2.0
+_SHORT_ABSENCE_SECONDS = 0.5  # between two appends one writes the data files of the next
 
 
 class Contention:
@@ -40,6 +42,7 @@ class Contention:
         self._before = 0  # losses of the last append, halved by each that had none
         self._losses = 0
         self._begun = 0.0
+        self._ended = 0.0  # when the last append had its version
         self._waited = 0.0  # in this append
         self._tries_since = 0.0  # without a wait
 
@@ -52,7 +55,8 @@ class Contention:
         """Begin an append: let those go first whose turn it is."""
         self._losses, self._waited = 0, 0.0
         self._begun = self._tries_since = self._clock.elapsed()
-        if self._wait:
+        away = self._begun - self._ended
+        if self._wait and away < max(self._wait, _SHORT_ABSENCE_SECONDS):
             self._sleep(self._wait * (0.75 + self._ids.jitter() / 2))
 
     def lose(self) -> bool:
@@ -66,7 +70,8 @@ class Contention:
 
     def win(self) -> None:
         """End an append that has its version: learn from it when the next one will be due."""
-        took = self._clock.elapsed() - self._begun
+        self._ended = self._clock.elapsed()
+        took = self._ended - self._begun
         if self._losses:
             one_round = (took - self._waited) / (self._losses + 1)
             wait = _KEPT * (took - _ROUNDS_BEFORE * one_round)
