@@ -25,7 +25,7 @@ from holdfast.errors import FencedError, HoldfastError, InvalidInputError
 from holdfast.formats import MAX_ENTRY_BYTES
 from holdfast.options import StorageOptions
 from holdfast.spark._ingest_frame import Frame, Route, plan_route
-from holdfast.spark._ingest_run import IngestProgress, Run
+from holdfast.spark._ingest_run import BatchProgress, Run
 from holdfast.spark._ingest_twice import WrittenBatches
 from holdfast.spark._ingest_upkeep import IngestUpkeep, interval_of
 from holdfast.spark._ingest_work import (
@@ -222,7 +222,7 @@ class Ingest:
         work = self._work(run, batch, targets, answer)
         return Planned(attempt=attempt, batch=batch, job=(route, work))
 
-    def finish(self, query: str, planned: Planned) -> IngestProgress:
+    def finish(self, query: str, planned: Planned) -> BatchProgress:
         """Take what the tasks of a batch have written, and let upkeep begin if it is time.
 
         Raises:

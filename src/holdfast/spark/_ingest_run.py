@@ -43,7 +43,7 @@ _BATCHES_UNCHECKED = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IngestProgress:
+class BatchProgress:
     """What a batch has written, and how far the flush is behind, for Spark's progress.
 
     Attributes:
@@ -129,9 +129,9 @@ class Run:
             targets[number] = IngestTarget(slot=slots.next, done=done)
         return targets
 
-    def progress(self, written: Sequence[WrittenEntries]) -> IngestProgress:
+    def progress(self, written: Sequence[WrittenEntries]) -> BatchProgress:
         """Return what a batch has written, and where the run stands."""
-        return IngestProgress(
+        return BatchProgress(
             rows=sum(one.rows for one in written),
             entries=len(written),
             size=sum(one.size for one in written),

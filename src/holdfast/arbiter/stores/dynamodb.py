@@ -119,7 +119,7 @@ _FAILED = "ConditionalCheckFailed"
 Item = dict[str, Any]
 
 
-class _Head(NamedTuple):
+class _SeriesHead(NamedTuple):
     """The boundary of a series, and how often it changed."""
 
     upto: int
@@ -151,7 +151,7 @@ class DynamoCommitStore(BaseStore):
         self._fit = False
         self._lock = threading.Lock()  # guards _heads
         # As last seen, with our own changes since: a series has had at least as many.
-        self._heads: dict[str, _Head] = {}
+        self._heads: dict[str, _SeriesHead] = {}
 
     def set_up(self) -> str:
         """Create the table unless it is there, and return the identity. Safe to call again.
@@ -277,14 +277,14 @@ class DynamoCommitStore(BaseStore):
             item, mark = self._items(_item(series, _HEAD), _mark(series))
             if mark is not None:
                 raise self._retired(series)
-            head = _Head(_upto(item), _changes(item))
+            head = _SeriesHead(_upto(item), _changes(item))
             if head == known:
                 return entries
             known = head
             self._note_head(series, head)
         raise UnavailableError("the series changed at every look; ask again", store=self.url)
 
-    def _note_head(self, series: str, head: _Head) -> None:
+    def _note_head(self, series: str, head: _SeriesHead) -> None:
         with self._lock:
             if len(self._heads) >= _MOST_HEADS:
                 self._heads.clear()
