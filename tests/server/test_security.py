@@ -19,12 +19,15 @@ import lancedb
 import pyarrow as pa
 import pytest
 from lance.namespace import RestNamespace
+from prometheus_client import generate_latest
 
 from holdfast._clock import SystemClock
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.server import Role, ServerSettings, Tokens, new_secret, token_line
 from holdfast.server._answers import Answer
+from holdfast.server._app import App
 from holdfast.server._sending import PIECE_BYTES, send_answer
+from holdfast.server._service import Service
 from server.serving import Client, ServerProcess, rows_of, serving, stream_of, wait_until
 
 TOKENS = {role: new_secret() for role in Role}
@@ -224,11 +227,82 @@ def test_sigterm_lets_requests_come_to_their_end(tmp_path: Path) -> None:
             raw.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:100])
             wait_until(lambda: "holdfast_buffered_bytes 100.0" in metrics_of(client))
             server.process.terminate()
+            client.close()
+            wait_until(lambda: not listens(server.port))  # it has begun to end
             raw.sendall(body[100:])
             assert raw.recv(100).startswith(b"HTTP/1.1 200")
         assert server.process.wait(60) == 0
-        client.close()
     assert lance.dataset(f"{tmp_path}/root/t.lance").count_rows() == 1001
+
+
+def listens(port: int) -> bool:
+    """Tell whether anybody takes a connection."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=60).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+@pytest.mark.requirement("N2")
+def test_who_finds_no_place_is_told_when_to_come_back(tmp_path: Path) -> None:
+    """One may run and one may wait: the third is refused, and taken when a place is free."""
+    settings = ServerSettings(root=str(tmp_path), catalog_threads=1, max_waiting=1)
+    service = Service(settings)
+    lane = service.lanes["catalog"]
+    lane.enter()
+    assert ask_app(service, "/v1/namespace/$/list")[0] == 200
+    lane.enter()
+    status, headers, body = ask_app(service, "/v1/namespace/$/list")
+    assert (status, headers["retry-after"]) == (429, "1")
+    assert body["code"] == 21
+    lane.leave()
+    assert ask_app(service, "/v1/namespace/$/list")[0] == 200
+    refused = b'holdfast_requests_refused_total{lane="catalog"} 1.0'
+    assert refused in generate_latest(service.metrics.registry)
+    lane.leave()
+    service.close()
+
+
+def ask_app(service: Service, path: str) -> tuple[int, dict[str, str], Any]:
+    """Ask the application itself, without a socket; return status, headers and JSON."""
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(b"host", b"localhost")],
+        "client": ("127.0.0.1", 1),
+        "scheme": "http",
+    }
+    asyncio.run(App(service)(scope, receive, send))
+    headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    body = b"".join(message.get("body", b"") for message in sent[1:])
+    return sent[0]["status"], headers, json.loads(body)
+
+
+@pytest.mark.requirement("N3")
+def test_every_request_has_a_line_of_json_under_its_id(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    with serving(tmp_path / "root", log=tmp_path / "log") as server:
+        client = server.client()
+        replies = [client.get("/v1/namespace/$/list"), client.get("/v1/table/none/describe")]
+        client.close()
+    lines = {line.get("request_id"): line for line in server.records()}
+    assert len({reply.headers["x-request-id"] for reply in replies}) == 2
+    for reply in replies:
+        line = lines[reply.headers["x-request-id"]]
+        assert (line["status"], line["method"]) == (reply.status, "GET")
+        assert line["ms"] >= 0
 
 
 @pytest.mark.requirement("N2")
