@@ -67,8 +67,8 @@ REMADE = [
 VERSIONS = "holdfast.commits._versions"
 CARELESS = {
     "nobody looks what it built on": (
-        "if_cheap=upon is not None and self._is_ours(upon)",
-        "if_cheap=upon is not None",
+        "looked or (isinstance(upon, AppendBase) and self._is_ours(upon))",
+        "looked or isinstance(upon, AppendBase)",
     ),
     "nobody looks at what lies below": (
         "if not base.has_md5(newest.md5_of(base.version)):",
