@@ -29,8 +29,12 @@ settings.load_profile("holdfast")
 
 
 @pytest.hookimpl(wrapper=True)  # before `-m` chooses by what is derived here
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
     tiers.add_markers(items)
+    if hasattr(config, "workerinput"):  # one of several processes
+        tiers.put_long_groups_first(items)
     return (yield)
 
 
@@ -43,6 +47,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return tiers.group_of(nodeid.split("::", 1)[0])
 
+    config.option.loadscopereorder = False  # they come in order: tiers.put_long_groups_first
     return Scheduler(config, log)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tools import generate_docs
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = sorted((ROOT / "locks").glob("*.txt"))
@@ -61,6 +62,43 @@ def test_no_tracked_file_names_a_machine_path_or_a_package_registry() -> None:
         if needle.encode() in path.read_bytes()
     ]
     assert found == []
+
+
+def long_lines(page: str) -> Iterator[int]:
+    """Yield the numbers of lines of prose beyond 100 columns; tables, code and pictures may be."""
+    is_code = False
+    for number, line in enumerate(page.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            is_code = not is_code
+        elif len(line) > 100 and not is_code and not line.lstrip().startswith(("|", "![")):
+            yield number
+
+
+def test_lines_of_pages_are_within_100_columns() -> None:
+    pages = [path for path in tracked_files() if path.suffix == ".md"]
+    written = [path for path in pages if str(path.relative_to(ROOT)) not in generate_docs.PAGES]
+    assert len(written) > 40
+    assert [f"{path}:{n}" for path in written for n in long_lines(path.read_text())] == []
+
+
+def test_a_long_line_is_noticed() -> None:
+    long = "word " * 21
+    page = f"{long}\n| {long} |\n```\n{long}\n```\n![{long}](x.svg)\n- {long}\n"
+    assert list(long_lines(page)) == [1, 7]
+
+
+def test_the_changelog_dates_its_releases() -> None:
+    heads = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert heads[0] == "[Unreleased]"
+    assert heads[1:]
+    assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", one) for one in heads[1:])
+
+
+def test_pre_commit_runs_what_check_runs() -> None:
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    for tool in ("ruff check", "ruff format --check", "mypy", "tools.generate_docs --check"):
+        assert tool in hooks
+        assert f"-m {tool.removeprefix('-m ')}" in (ROOT / "run").read_text()
 
 
 def requirements(lock: Path) -> dict[str, str]:

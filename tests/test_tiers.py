@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import types
+from typing import Any
 
 import pytest
 
@@ -38,3 +39,33 @@ def test_fixtures_count() -> None:
     assert tiers._tiers_of_fixtures(["tmp_path"]) == set()
     assert tiers._tiers_of_fixtures(["tmp_path", "postgres"]) == {"server"}
     assert tiers._tiers_of_fixtures(["faulty_s3_process"]) == {"process"}
+
+
+class Made:
+    """An item of a made-up test."""
+
+    def __init__(self, nodeid: str, *markers: str) -> None:
+        self.nodeid = nodeid
+        self._markers = markers
+
+    def iter_markers(self) -> list[pytest.Mark]:
+        return [getattr(pytest.mark, name).mark for name in self._markers]
+
+
+def test_groups_that_take_long_come_first_and_stay_together() -> None:
+    items: list[Any] = [
+        Made("tests/test_docs.py::page", "spark"),
+        *(Made(f"tests/formats/test_many.py::{number}") for number in range(20)),
+        Made("tests/lsm/test_storm.py::one", "process", "server"),
+        Made("tests/lsm/test_storm.py::two", "process", "server"),
+        *(Made(f"tests/spark/test_x.py::{number}", "spark") for number in range(3)),
+        Made("tests/lsm/test_storm.py::three", "process"),
+    ]
+    tiers.put_long_groups_first(items)
+    names = [item.nodeid for item in items]
+    assert names[:4] == [
+        "tests/test_docs.py::page",
+        *(f"tests/spark/test_x.py::{n}" for n in range(3)),
+    ]
+    assert names[4:7] == [f"tests/lsm/test_storm.py::{name}" for name in ("one", "two", "three")]
+    assert names[7:] == [f"tests/formats/test_many.py::{number}" for number in range(20)]

@@ -24,6 +24,8 @@ import pytest
 
 TESTS = Path(__file__).resolve().parent
 TIERS = ("spark", "server", "process", "explore")
+# About how many plain tests take as long as one of a tier.
+_WEIGHTS = {"spark": 10, "explore": 10, "process": 8, "server": 4}
 
 _SERVER_FIXTURES = {"postgres", "mariadb", "redis_server", "ministack", "rclone_s3"}
 _SERVER_WORDS = ("postgres", "mariadb", "mysql", "redis", "ministack", "rclone")
@@ -47,6 +49,28 @@ def group_of(path: str) -> str:
     first and the pages, which take whatever Spark is there, come after them.
     """
     return "spark" if path.startswith("tests/spark/") or path == "tests/test_docs.py" else path
+
+
+def put_long_groups_first(items: list[pytest.Item]) -> None:
+    """Sort groups by how long they take, about, for processes that share the work.
+
+    By the number of their tests alone the files with few tests, which are the longest ones, would
+    come last, and one process would wait for the other. Inside a group the order stays.
+    """
+    weights: dict[str, int] = {}
+    for item in items:
+        markers = {one.name for one in item.iter_markers()}
+        weights[_group_of(item)] = weights.get(_group_of(item), 0) + weight_of(markers)
+    items.sort(key=lambda item: (-weights[_group_of(item)], _group_of(item)))
+
+
+def _group_of(item: pytest.Item) -> str:
+    return group_of(item.nodeid.split("::", 1)[0])
+
+
+def weight_of(markers: set[str]) -> int:
+    """Return about how long a test takes, by its heaviest tier; a plain one takes 1."""
+    return max((_WEIGHTS[tier] for tier in _WEIGHTS.keys() & markers), default=1)
 
 
 def add_markers(items: list[pytest.Item]) -> None:
