@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import holdfast
-from holdfast.cli._main import main
+from holdfast.cli import main
 from holdfast.errors import FencedError, InvalidInputError, LogLostError, LogWaitsError, NextStep
 from holdfast.shard._config import ShardWriterConfig
 from holdfast.testing import FaultyS3Process
