@@ -77,6 +77,9 @@ def put_back(uri: str, files: dict[str, bytes]) -> None:
     """Undo every change; files that are there keep their identity."""
     for name in set(saved(uri)) - set(files):
         Path(name).unlink()
+    for folder in sorted((path for path in Path(uri).rglob("*") if path.is_dir()), reverse=True):
+        if not any(folder.iterdir()):
+            folder.rmdir()
     for end in ("-wal", "-shm"):
         Path(uri, f"_holdfast/commits.db{end}").unlink(missing_ok=True)
     for name, body in files.items():

@@ -251,7 +251,7 @@ def test_a_full_disk_is_named(
     with mounted(tmp_path / "small", "size=24m") as folder:
         uri = str(folder / "t")
         assert cli("create", uri, "id:int64", "text:string", *commit_store) == 0
-        (folder / "ballast").write_bytes(b"x" * (22 << 20))
+        (folder / "ballast").write_bytes(b"x" * ((24 << 20) - (1200 << 10)))
         command = ["-q", "ingest", uri, str(rows), "--txn", "load", *words]
         code = cli(*command)
         # By put-if-absent it is known that the entry was not stored; a record may have been.
