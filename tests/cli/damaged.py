@@ -17,7 +17,6 @@ from holdfast.formats import (
     BLOOM_FILE,
     KEY_INDEX_DATA,
     KEY_INDEX_LOOKUP,
-    SSTABLE_MANIFEST,
     version_name,
 )
 from holdfast.formats._wal_names import entry_name
@@ -391,13 +390,9 @@ DAMAGES: Mapping[str, Damage] = {
             lambda s, path=path: (s.sstable / path).unlink(),  # type: ignore[misc]
             "missing_file",
             "generation 1",
-            {"shard repair": 1, **exits},
+            {"shard repair": 1},
         )
-        for what, path, exits in (
-            ("manifest", SSTABLE_MANIFEST, ROWS),
-            ("key index", KEY_INDEX_DATA, {}),
-            ("key pages", KEY_INDEX_LOOKUP, {}),
-        )
+        for what, path in (("key index", KEY_INDEX_DATA), ("key pages", KEY_INDEX_LOOKUP))
     },
     "an SSTable's bloom filter is empty": Damage(
         lambda s: (s.sstable / BLOOM_FILE).write_bytes(b""),

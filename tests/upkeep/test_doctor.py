@@ -19,7 +19,7 @@ import holdfast
 from holdfast.arbiter import Key, RecordedDecisions, connect_commit_store, open_arbiter
 from holdfast.cli import main
 from holdfast.errors import CorruptError, InvalidInputError, NotFoundError
-from holdfast.formats import Record, encode_record, make_record, version_name
+from holdfast.formats import SSTABLE_MANIFEST, Record, encode_record, make_record, version_name
 from holdfast.formats._wal_names import entry_name
 from holdfast.storage import open_store
 from holdfast.upkeep import Candidate, Diagnosis, Doubt, Finding, FindingKind, Severity, doctor
@@ -474,6 +474,28 @@ def test_a_merged_generation_that_lacks_files_is_no_loss(tmp_path: Path) -> None
     assert (finding.severity, finding.shard) == (Severity.NOTE, shard)
     assert "no row is lost" in finding.what
     assert table.count() == 2
+    assert follow(finding) == 0
+    assert examine(uri).findings == ()
+
+
+@pytest.mark.requirement("O1")
+@pytest.mark.parametrize("damage", [b"", None], ids=["cut off", "gone"])
+def test_a_generation_whose_manifest_cannot_be_read(tmp_path: Path, damage: bytes | None) -> None:
+    """Also in a process that has the generation open, and could read its rows without."""
+    uri = str(tmp_path / "t.lance")
+    table = holdfast.create_table(uri, KEYED, primary_key=["id"])
+    with table.claim_writer("unsharded") as writer:
+        writer.put(keyed(1, 2))
+    (shard,) = table.shards()
+    table.flush_log(shard)
+    assert table.count() == 2
+    (sstable,) = Path(uri, "_mem_wal", shard).glob("*_gen_*")
+    (sstable / SSTABLE_MANIFEST).unlink()
+    if damage is not None:
+        (sstable / SSTABLE_MANIFEST).write_bytes(damage)
+    (finding,) = examine(uri).findings
+    assert finding.kind is (FindingKind.MISSING if damage is None else FindingKind.SHARD)
+    assert "2 of its 2 rows cannot be read" in finding.what
     assert follow(finding) == 0
     assert examine(uri).findings == ()
 
