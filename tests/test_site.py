@@ -103,13 +103,14 @@ def test_search_works_from_a_disk_and_from_a_server(
 ) -> None:
     for place in (site.as_uri() + "/", address):
         page = browser.new_page()
-        page.set_default_timeout(240_000)
+        page.set_default_timeout(100_000)
         troubles, asked = watch(page)
         page.goto(place + "index.html")
-        page.locator("input.md-search__input").fill("runbook")
+        page.locator("input.md-search__input").click()
+        page.locator("input.md-search__input").press_sequentially("runbook")
         first = page.locator(".md-search-result__link").first
         first.wait_for(state="attached")
-        assert str(first.get_attribute("href")).split("#")[0].split("?")[0].endswith("runbook.html")
+        assert "/runbook.html" in str(first.get_attribute("href"))
         page.close()
         assert troubles == []
         assert [one for one in asked if not one.startswith((place, "data:", "blob:"))] == []
