@@ -233,7 +233,7 @@ def draw(chart: Chart, rows: Sequence[Row]) -> str | None:
 
 def charts(chart: Chart, rows: Sequence[Row]) -> Iterator[tuple[str, str, str]]:
     """Yield the name, title and SVG of each chart that the rows have figures for."""
-    values = [None]
+    values: list[Any] = [None]  # Any: figures and words
     if chart.split is not None:
         values = list(dict.fromkeys(row.get(chart.split) for row in rows))
     for value in values:
