@@ -37,6 +37,23 @@ wanted = sys.argv.pop(1)
 sys.meta_path.insert(0, Finder())
 sys.exit(main())
 """
+SWALLOWING = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from holdfast.cli import _status, main
+
+class Swallows:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+def show(target, **given):
+    Swallows()
+    while True:
+        pass
+
+_status.run = show
+sys.exit(main())
+"""
 ENDING = (
     "import atexit, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "atexit.register(signal.raise_signal, signal.SIGINT); "
@@ -110,6 +127,12 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 )
 def test_while_it_is_loaded(uri: str, module: str) -> None:
     code, out, err = run(LOADING, module, "status", uri)
+    assert (code, out, err) == (130, "", "holdfast: interrupted\n")
+
+
+def test_where_python_swallows_it(uri: str) -> None:
+    """In a destructor nothing can be raised: it is raised right after."""
+    code, out, err = run(SWALLOWING, "status", uri)
     assert (code, out, err) == (130, "", "holdfast: interrupted\n")
 
 

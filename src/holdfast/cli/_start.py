@@ -17,6 +17,8 @@ from types import FrameType
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it."""
 
+_MOMENT_SECONDS = 0.01
+
 
 class Interrupts:
     """What Ctrl-C does in this process.
@@ -51,9 +53,13 @@ class Interrupts:
         raise KeyboardInterrupt
 
     def _look_again(self, failed: sys.UnraisableHookArgs) -> None:
-        """Interrupt once more where Python had to swallow it: in the midst of an import, say."""
+        """Interrupt once more where Python had to swallow it: in the midst of an import, say.
+
+        A moment later, since it would be swallowed in here as well.
+        """
         if failed.exc_type is KeyboardInterrupt:
-            signal.raise_signal(signal.SIGINT)
+            signal.signal(signal.SIGALRM, self._raise)
+            signal.setitimer(signal.ITIMER_REAL, _MOMENT_SECONDS)
         else:
             sys.__unraisablehook__(failed)
 
