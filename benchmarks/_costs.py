@@ -88,7 +88,7 @@ def cost_table(costs: list[Cost]) -> str:
 
 
 def as_json(costs: list[Cost]) -> list[dict[str, object]]:
-    return [asdict(cost) for cost in costs]
+    return [{"part": "costs", **asdict(cost)} for cost in costs]
 
 
 # --- requests, counted where a driver sends them ----------------------------------------------

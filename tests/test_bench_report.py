@@ -46,6 +46,39 @@ def test_the_parts_of_a_benchmark_have_a_table_each() -> None:
     assert second.splitlines() == ["| y |", "| --- |", "| 2.00 |"]
 
 
+def test_parts_and_places_have_charts_of_their_own(tmp_path: Path) -> None:
+    folder = tmp_path / bench_report.KEPT
+    folder.mkdir(parents=True)
+    (tmp_path / bench_report.PAGE).parent.mkdir(parents=True)
+    latency = {"part": "latency", "sink": "log", "trigger": "1 s", "p50_s": 0.4, "p99_s": 0.9}
+    rows = [latency, {"part": "kills", "table": "log", "files": 105, "versions": 14}]
+    places = [{"place": p, "way": "thin", "processes": 8, "rate": 9.0} for p in ("local", "s3")]
+    for name, kept in (("stream", rows), ("serve", places), ("serve-long", places[:1])):
+        about = {"benchmark": name.partition("-")[0], "arguments": [], "date": "d", "machine": "m"}
+        (folder / f"{name}.json").write_text(json.dumps({**about, "rows": kept}))
+    (folder / "serve-gone.svg").write_text("of an older run")
+    page = bench_report.write_report(tmp_path).read_text()
+    assert {file.stem for file in folder.glob("*.svg")} == {
+        *("stream-visible", "stream-files"),
+        *("serve-rate-local", "serve-rate-s3", "serve-long-rate-local"),
+    }
+    assert (
+        "![Commits per second, directly and through a server: s3](../benchmarks/serve-rate-s3.svg)"
+        in page
+    )
+    assert "| sink | trigger | p50_s | p99_s |" in page
+    assert "| log | 105 | 14 |" in page
+
+
+def test_every_benchmark_keeps_what_it_measured() -> None:
+    """By `--json`, as the report draws it; `tools/bench_report.py` says what of it."""
+    scripts = [path for path in (ROOT / "benchmarks").glob("*.py") if path.stem[0] != "_"]
+    assert {path.stem for path in scripts} == set(bench_report.CHARTS)
+    for script in scripts:
+        if script.stem not in {"spark", "stream"}:
+            assert "write_json(" in script.read_text(), script.stem
+
+
 def test_the_page_is_drawn_from_what_is_kept(tmp_path: Path) -> None:
     for file in (ROOT / bench_report.KEPT).glob("*.json"):
         (tmp_path / bench_report.KEPT).mkdir(parents=True, exist_ok=True)

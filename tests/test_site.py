@@ -98,6 +98,24 @@ def test_a_browser_shows_it_and_asks_nobody_else(
     assert [other for other in asked if not other.startswith((address, "data:", "blob:"))] == []
 
 
+def test_search_works_from_a_disk_and_from_a_server(
+    site: Path, address: str, browser: Browser
+) -> None:
+    for place in (site.as_uri() + "/", address):
+        page = browser.new_page()
+        page.set_default_timeout(100_000)
+        troubles, asked = watch(page)
+        page.goto(place + "index.html")
+        page.locator("input.md-search__input").click()
+        page.locator("input.md-search__input").press_sequentially("runbook")
+        first = page.locator(".md-search-result__link").first
+        first.wait_for(state="attached")
+        assert "/runbook.html" in str(first.get_attribute("href"))
+        page.close()
+        assert troubles == []
+        assert [one for one in asked if not one.startswith((place, "data:", "blob:"))] == []
+
+
 def watch(page: Page) -> tuple[list[str], list[str]]:
     """Return lists that fill with the page's errors and with all that it asks for."""
     troubles: list[str] = []

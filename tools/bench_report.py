@@ -10,9 +10,10 @@ columns are drawn; a benchmark that is not listed there gets its table alone.
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ class Chart:
         unit: what is counted.
         labels: the columns that name a row.
         values: the columns that are drawn, by the name of the bar.
+        split: a column with a chart of its own for each of its values.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Chart:
     unit: str
     labels: tuple[str, ...]
     values: Mapping[str, str]
+    split: str | None = None
 
 
 CHARTS: Mapping[str, Sequence[Chart]] = {
@@ -69,15 +72,6 @@ CHARTS: Mapping[str, Sequence[Chart]] = {
             values={"requests": "requests"},
         ),
     ),
-    "serve": (
-        Chart(
-            name="rate",
-            title="Commits per second, directly and through a server",
-            unit="/s",
-            labels=("place", "way", "processes"),
-            values={"rate": "rate"},
-        ),
-    ),
     "commits": (
         Chart(
             name="rate",
@@ -90,10 +84,11 @@ CHARTS: Mapping[str, Sequence[Chart]] = {
     "commits_on_s3": (
         Chart(
             name="rate",
-            title="Appends per second on S3",
+            title="Appends per second on S3, by its latency in ms",
             unit="/s",
-            labels=("system", "latency", "processes"),
+            labels=("system", "processes"),
             values={"rate": "rate"},
+            split="latency",
         ),
     ),
     "decide": (
@@ -103,6 +98,52 @@ CHARTS: Mapping[str, Sequence[Chart]] = {
             unit="ms",
             labels=("backend", "processes"),
             values={"raw operation": "raw_p50", "floor": "floor_p50", "decide": "decide_p50"},
+        ),
+    ),
+    "serve": (
+        Chart(
+            name="rate",
+            title="Commits per second, directly and through a server",
+            unit="/s",
+            labels=("way", "processes"),
+            values={"rate": "rate"},
+            split="place",
+        ),
+    ),
+    "spark": (
+        Chart(
+            name="seconds",
+            title="Spark",
+            unit="s",
+            labels=("what",),
+            values={"elapsed": "wall_seconds", "CPU": "cpu_seconds"},
+            split="part",
+        ),
+    ),
+    "shard": (
+        Chart(
+            name="value",
+            title="A writer of a shard",
+            unit="",
+            labels=("what", "system"),
+            values={"value": "value"},
+            split="unit",
+        ),
+    ),
+    "lsm": (
+        Chart(
+            name="scan",
+            title="Scan with generations above the base: median",
+            unit="ms",
+            labels=("keys", "generations"),
+            values={"base alone": "base", "fresh": "fresh"},
+        ),
+        Chart(
+            name="lookup",
+            title="Look up a key: median",
+            unit="ms",
+            labels=("keys", "generations"),
+            values={"lookup": "lookup"},
         ),
     ),
     "wal": (
@@ -190,6 +231,20 @@ def draw(chart: Chart, rows: Sequence[Row]) -> str | None:
     return compared(drawn, title=chart.title, unit=chart.unit, series=list(chart.values))
 
 
+def charts(chart: Chart, rows: Sequence[Row]) -> Iterator[tuple[str, str, str]]:
+    """Yield the name, title and SVG of each chart that the rows have figures for."""
+    values: list[Any] = [None]  # Any: figures and words
+    if chart.split is not None:
+        values = list(dict.fromkeys(row.get(chart.split) for row in rows))
+    for value in values:
+        some = [row for row in rows if chart.split is None or row.get(chart.split) == value]
+        title = chart.title if value is None else f"{chart.title}: {value}"
+        picture = draw(replace(chart, title=title), some)
+        if picture is not None:
+            end = "" if value is None else "-" + re.sub(r"[^a-z0-9]+", "-", str(value).lower())
+            yield f"{chart.name}{end}", title, picture
+
+
 def tables(rows: Sequence[Row]) -> list[str]:
     """Return the rows as tables of Markdown: one, or one for each part of the benchmark."""
     parts: dict[object, list[Row]] = {}
@@ -216,6 +271,7 @@ def _shown(value: object) -> str:
 
 def section(root: Path, file: Path) -> str:
     """Draw one file's charts, and return its part of the page."""
+    others = [one for one in (root / KEPT).glob("*.json") if one.stem.startswith(f"{file.stem}-")]
     kept = json.loads(file.read_text())
     name, rows = kept["benchmark"], kept["rows"]
     parts = [
@@ -223,13 +279,14 @@ def section(root: Path, file: Path) -> str:
         f"{kept['date']}; {kept['machine']}.",
         "    " + " ".join(["./run bench", name, *kept["arguments"]]),
     ]
+    for old in (root / KEPT).glob(f"{file.stem}-*.svg"):
+        if not any(old.stem.startswith(f"{other.stem}-") for other in others):
+            old.unlink()
     for chart in CHARTS.get(name, ()):
-        picture = draw(chart, rows)
-        path = root / KEPT / f"{file.stem}-{chart.name}.svg"
-        path.unlink(missing_ok=True)
-        if picture is not None:
+        for end, title, picture in charts(chart, rows):
+            path = root / KEPT / f"{file.stem}-{end}.svg"
             path.write_text(picture)
-            parts.append(f"![{chart.title}](../benchmarks/{path.name})")
+            parts.append(f"![{title}](../benchmarks/{path.name})")
     parts += tables(rows)
     return "\n\n".join(parts)
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import click
 
 from holdfast.cli._declare import CONFIRM, Argument, Verb
-from holdfast.cli._main import INTERRUPTED, ROOT
+from holdfast.cli._main import ROOT
 from holdfast.cli._output import MEANINGS
+from holdfast.cli._start import INTERRUPTED
 
 PAGE = Path(__file__).resolve().parent.parent / "docs/reference/cli.md"
 SHARED = ("--option", "--commit-store", "--confirm", "--json")

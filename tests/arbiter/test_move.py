@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 import holdfast
+from command_line import Cli
 from commits.table_worker import set_up
 from holdfast.arbiter import _move, connect_commit_store, move_commit_store, read_pin
-from holdfast.cli import main
 from holdfast.errors import (
     ForeignVersionError,
     HoldfastError,
@@ -266,18 +266,15 @@ def test_a_table_without_a_commit_store_is_not_moved(tmp_path: Path) -> None:
         move_commit_store(tmp_path / "t", to=url)
 
 
-def test_the_command(make: Callable[[str], Case], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(make: Callable[[str], Case], cli: Cli) -> None:
     case = make("t")
     options = [word for key, value in case.options.items() for word in ("-o", f"{key}={value}")]
     command = ["store", "move", case.uri, "--to", case.new, *options]
-    assert main(command) == 0
-    assert "plan: " in capsys.readouterr().out
+    assert "plan: " in cli.text(*command)
     assert case.url() == case.old
-    assert main([*command, "--confirm"]) == 0
-    assert "moved: " in capsys.readouterr().out
+    assert "moved: " in cli.text(*command, "--confirm")
     assert case.url() == case.new
-    assert main(["store", "check", case.new, "--json"]) == 0
-    report = capsys.readouterr().out
+    report = cli.text("store", "check", case.new, "--json")
     assert '"decide": true' in report and '"races": 20' in report
 
 

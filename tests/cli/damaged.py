@@ -13,7 +13,12 @@ import lance
 import pyarrow as pa
 
 import holdfast
-from holdfast.formats import version_name
+from holdfast.formats import (
+    BLOOM_FILE,
+    KEY_INDEX_DATA,
+    KEY_INDEX_LOOKUP,
+    version_name,
+)
 from holdfast.formats._wal_names import entry_name
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
@@ -47,6 +52,7 @@ def make_sample(folder: Path, commit_store: str | None) -> Sample:
     table.append(rows(*range(40, 60)), txn="second")
     dataset = table.dataset()
     dataset.create_scalar_index("id", "BTREE")
+    dataset.create_scalar_index("text", "INVERTED")
     dataset.delete("id = 3")
     with table.claim_writer("unsharded") as writer:
         writer.put(rows(100, 101))
@@ -70,6 +76,9 @@ def put_back(uri: str, files: dict[str, bytes]) -> None:
     """Undo every change; files that are there keep their identity."""
     for name in set(saved(uri)) - set(files):
         Path(name).unlink()
+    for folder in sorted((path for path in Path(uri).rglob("*") if path.is_dir()), reverse=True):
+        if not any(folder.iterdir()):
+            folder.rmdir()
     for end in ("-wal", "-shm"):
         Path(uri, f"_holdfast/commits.db{end}").unlink(missing_ok=True)
     for name, body in files.items():
@@ -93,12 +102,20 @@ def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:40])
 
 
-def set_commit_store_back(sample: Sample) -> None:
+def forget(sample: Sample, series: str, number: int) -> None:
+    """Let the commit store forget the records of a series from a number on."""
     with sqlite3.connect(sample.file("_holdfast/commits.db")) as connection:
         connection.execute(
-            "DELETE FROM holdfast_records WHERE series LIKE '%/versions' AND number >= ?",
-            (sample.newest,),
+            "DELETE FROM holdfast_records WHERE series LIKE ? AND number >= ?",
+            (f"%/{series}", number),
         )
+    connection.close()
+
+
+def change_journal(sample: Sample) -> None:
+    """Let the commit store's file keep its changes in a way that is not safe for readers."""
+    connection = sqlite3.connect(sample.file("_holdfast/commits.db"))
+    assert connection.execute("PRAGMA journal_mode=DELETE").fetchone() == ("delete",)
     connection.close()
 
 
@@ -119,11 +136,17 @@ def remove_first(sample: Sample, folder: str, pattern: str = "*") -> None:
 # The commands by what they need of a table.
 SHARDS = ("shard ls", "shard stats", "shard show")
 LOGS = ("wal ls", "wal tail")
-NEWEST = ("index ls", "index show", "shard repair", "wal reset")
+NEWEST = (
+    *("index ls", "index show", "index search", "shard repair", "wal reset", "copy", "ingest"),
+)
 VERSIONS = ("status", "history", "vacuum", "maintain", "rescue", *NEWEST)
 DECIDING = ("wal show", "wal repair", "adopt", "release")
 EVERY = (*SHARDS, *LOGS, *VERSIONS, *DECIDING)
-HOLE = {**dict.fromkeys(("shard stats", "wal reset", *LOGS), 8), "wal repair": 1}
+ROWS = {"index search": 8}
+HOLE = {**dict.fromkeys(("shard stats", "wal reset", "ingest", *LOGS), 8), **ROWS, "wal repair": 1}
+UNREADABLE = dict.fromkeys(
+    (*SHARDS, "vacuum", "maintain", "shard repair", "wal repair", "wal reset", "ingest"), 8
+)
 
 
 @dataclass(frozen=True)
@@ -164,6 +187,10 @@ def _shard_manifests(sample: Sample) -> list[Path]:
     return sorted(folder.glob("*.binpb"), key=lambda path: int(path.stem[::-1], 2))
 
 
+def _key_index(sample: Sample) -> Path:
+    return next(sample.file("_indices").glob("*/page_data.lance")).parent
+
+
 def _gone(sample: Sample) -> Path:
     return sample.file("_holdfast/commits.db")
 
@@ -200,16 +227,16 @@ DAMAGES: Mapping[str, Damage] = {
         mends={"sqlite": ()},
     ),
     "a data file is gone": Damage(
-        lambda s: remove_first(s, "data"), "missing_file", "shows a file"
+        lambda s: remove_first(s, "data"), "missing_file", "shows a file", ROWS
     ),
     "a deletion file is gone": Damage(
-        lambda s: remove_first(s, "_deletions"), "missing_file", "shows a file"
+        lambda s: remove_first(s, "_deletions"), "missing_file", "shows a file", ROWS
     ),
     "a file of an index is gone": Damage(
         lambda s: remove_first(s, "_indices", "*/page_data.lance"), "missing_file", "an index"
     ),
     "an index is gone": Damage(
-        lambda s: remove_first(s, "_indices"), "missing_file", "an index", {"maintain": 1}
+        lambda s: shutil.rmtree(_key_index(s)), "missing_file", "an index", {"maintain": 1}
     ),
     "the pin is damaged": Damage(
         lambda s: s.file("_holdfast/pin.json").write_text("{"),
@@ -243,12 +270,31 @@ DAMAGES: Mapping[str, Damage] = {
         mends={"sqlite": ("--new-commit-store", "sqlite")},
     ),
     "the commit store was set back": Damage(
-        set_commit_store_back,
+        lambda s: forget(s, "versions", s.newest),
         "commit_store_regressed",
         "forgot version",
         _all(8, ("maintain", *NEWEST)),
         on=("sqlite",),
         mends={"sqlite": ()},
+    ),
+    "the commit store forgot the end of a log": Damage(
+        lambda s: forget(s, f"log/{s.shard}", s.position),
+        "commit_store_regressed",
+        "the shard's log cannot be read",
+        {**HOLE, "wal repair": 8},
+        on=("sqlite",),
+        mends={"sqlite": ()},
+    ),
+    "the commit store forgot a shard's manifest": Damage(
+        lambda s: forget(s, f"shard/{s.shard}", len(_shard_manifests(s))),
+        "commit_store_regressed",
+        "newest manifest cannot be read",
+        {**UNREADABLE, **ROWS},
+        on=("sqlite",),
+        mends={"sqlite": ()},
+    ),
+    "the commit store is unfit": Damage(
+        change_journal, "commit_store_problem", "not fit to decide: journal_mode", on=("sqlite",)
     ),
     "a stock writer was here": Damage(
         write_foreign,
@@ -295,14 +341,14 @@ DAMAGES: Mapping[str, Damage] = {
         lambda s: truncate(_shard_manifests(s)[-1]),
         "shard_problem",
         "cannot be read",
-        _all(8, (*SHARDS, "vacuum", "maintain", "shard repair", "wal repair", "wal reset")),
+        {**UNREADABLE, **ROWS},
         on=("condition",),
     ),
     "a decided shard manifest is truncated": Damage(
         lambda s: truncate(_shard_manifests(s)[-1]),
         "foreign_version",
         "cannot be read",
-        _all(8, (*SHARDS, "vacuum", "maintain", "shard repair", "wal repair", "wal reset")),
+        {**UNREADABLE, **ROWS},
         on=("sqlite",),
         mends={"sqlite": ()},
     ),
@@ -310,7 +356,7 @@ DAMAGES: Mapping[str, Damage] = {
         lambda s: shutil.rmtree(_shard_manifests(s)[0].parent),
         "shard_problem",
         "has no manifest",
-        {**_all(3, ("shard show", "shard repair", "wal repair")), "wal reset": 2},
+        {**_all(3, ("shard show", "shard repair", "wal repair")), "wal reset": 2, "ingest": 9},
         on=("condition",),
     ),
     "the shard manifests are gone, the records hold them": Damage(
@@ -322,18 +368,36 @@ DAMAGES: Mapping[str, Damage] = {
         mends={"sqlite": ()},
     ),
     "an SSTable is gone": Damage(
-        lambda s: shutil.rmtree(s.sstable), "missing_file", "generation 1", {"shard repair": 1}
+        lambda s: shutil.rmtree(s.sstable),
+        "missing_file",
+        "generation 1",
+        {"shard repair": 1, **ROWS},
     ),
     "an SSTable lacks its data": Damage(
         lambda s: remove_first(s, f"_mem_wal/{s.shard}", "*_gen_*/data/*"),
         "missing_file",
         "generation 1",
-        {"shard repair": 1},
+        {"shard repair": 1, **ROWS},
     ),
     "an SSTable lacks its bloom filter": Damage(
         lambda s: remove_first(s, f"_mem_wal/{s.shard}", "*_gen_*/bloom_filter.bin"),
         "missing_file",
         "generation 1",
+        {"shard repair": 1},
+    ),
+    **{
+        f"an SSTable's {what} is gone": Damage(
+            lambda s, path=path: (s.sstable / path).unlink(),  # type: ignore[misc]
+            "missing_file",
+            "generation 1",
+            {"shard repair": 1},
+        )
+        for what, path in (("key index", KEY_INDEX_DATA), ("key pages", KEY_INDEX_LOOKUP))
+    },
+    "an SSTable's bloom filter is empty": Damage(
+        lambda s: (s.sstable / BLOOM_FILE).write_bytes(b""),
+        "shard_problem",
+        "is damaged",
         {"shard repair": 1},
     ),
     "a tag is damaged": Damage(

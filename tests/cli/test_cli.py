@@ -18,7 +18,7 @@ import holdfast
 from command_line import Cli
 from holdfast import __version__, errors
 from holdfast.arbiter import Won, create_arbiter, open_arbiter
-from holdfast.cli import Exit, _main, _probe
+from holdfast.cli import Exit, _probe, _start
 from holdfast.cli._output import _EXITS, MEANINGS
 from holdfast.errors import ErrorKind, PinMismatchError
 from holdfast.formats import version_name
@@ -482,7 +482,7 @@ def test_an_interrupt_ends_quietly(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
         raise KeyboardInterrupt
 
     monkeypatch.setattr(_probe, "probe", interrupted)
-    assert cli("probe", "/tmp/x") == _main.INTERRUPTED == 130
+    assert cli("probe", "/tmp/x") == _start.INTERRUPTED == 130
     assert cli.err.endswith("holdfast: interrupted\n")
 
 
@@ -560,7 +560,7 @@ def test_the_page_has_the_exit_codes() -> None:
     ]
     assert {int(code): meaning for code, meaning in rows} == {
         **{code.value: meaning for code, meaning in MEANINGS.items()},
-        _main.INTERRUPTED: "interrupted with Ctrl-C",
+        _start.INTERRUPTED: "interrupted with Ctrl-C",
     }
 
 

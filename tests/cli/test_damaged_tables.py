@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tools.cli_page import leaves
 
 import holdfast
 from cli.damaged import DAMAGES, Damage, Sample, damaged, make_sample, rows, saved
 from command_line import Cli
 from holdfast.cli import Exit
+from holdfast.cli._main import ROOT
 
 COMMANDS = {
     "repair": ("repair", "{uri}"),  # first: some of the others heal what they read
@@ -38,9 +41,15 @@ COMMANDS = {
     "adopt": ("adopt", "{uri}"),
     "release": ("release", "{uri}"),
     "store move": ("store", "move", "{uri}", "--to", "sqlite"),
+    "index search": ("index", "search", "{uri}", "text", "word"),
+    "copy": ("copy", "{uri}", "--to", "{uri}.copy"),
 }
-PLANS = ("vacuum", "maintain", "shard repair", "wal reset", "rescue", "adopt", "release")
-INSPECT = {*COMMANDS} - {*PLANS, "store move", "index ls", "index show"}
+PLANS = ("vacuum", "maintain", "shard repair", "wal reset", "rescue", "adopt", "release", "copy")
+READS = ("index ls", "index show", "index search")  # as readers do, who finish what is decided
+INSPECT = {*COMMANDS} - {*PLANS, *READS, "store move"}
+WRITES = {"create", "ingest", "index create", "index refresh", "index finalize"}
+"""What has no plan: `test_writers_on_a_damaged_table` runs the one that people run every day."""
+OF_NO_TABLE = {"store init", "store check", "probe", "serve", "spark-jar", "completion"}
 HARMLESS = ("nothing", "there are unknown files")
 MENDED = [(name, on) for name, damage in DAMAGES.items() for on in damage.mends]
 CASES = [(name, on) for name, damage in DAMAGES.items() for on in damage.on]
@@ -83,6 +92,45 @@ def test_commands_on_a_damaged_table(
                 assert shown["error"]["message"] in err
             if verb in INSPECT or not damage.heals:
                 assert saved(sample.uri) == before, verb
+        for one in found["findings"]:
+            if on == "condition":  # a commit store's file cannot be set back under its users
+                assert follow(cli, sample, one) <= Exit.UNFIT, one
+
+
+def test_every_command_is_in_the_matrix() -> None:
+    commands = {" ".join(path) for path, _ in leaves(ROOT)}
+    assert commands == {*COMMANDS, "doctor"} | WRITES | OF_NO_TABLE
+
+
+def follow(cli: Cli, sample: Sample, finding: Any) -> int:
+    """Run the command that a finding names, as it is; 0 if it names none."""
+    if finding["command"] is None:
+        return 0
+    return run(cli, sample, *shlex.split(finding["command"])[1:])[0]
+
+
+def ingest(cli: Cli, sample: Sample, damage: Damage, folder: Path) -> int:
+    """Write a row: it is acknowledged and in the log, or nothing is durable."""
+    (folder / "rows.csv").write_text("id,text\n900001,new\n")
+    words = ("ingest", "{uri}", str(folder / "rows.csv"), "--no-flush")
+    code, shown, err = run(cli, sample, *words)
+    assert code == damage.exits.get("ingest", 0), err
+    if code == 0:
+        assert shown["rows"] == 1
+        assert run(cli, sample, "wal", "ls", "{uri}", "{shard}")[1]["entries"][-1]["rows"] == 1
+    else:
+        assert shown["error"]["details"].get("durable_rows", "0") == "0"
+    return code
+
+
+@pytest.mark.requirement("O1")
+@pytest.mark.parametrize("name", [name for name, on in CASES if on == "condition"])
+def test_writers_on_a_damaged_table(
+    samples: dict[str, Sample], cli: Cli, tmp_path: Path, name: str
+) -> None:
+    """With a commit store it is seen by `test_repair_puts_it_right`."""
+    with damaged(samples["condition"], DAMAGES[name].do):
+        ingest(cli, samples["condition"], DAMAGES[name], tmp_path)
 
 
 def _expected(damage: Damage, verb: str, name: str, on: str) -> int:
@@ -109,6 +157,11 @@ def test_repair_puts_it_right(
     sample = make_sample(tmp_path, None if on == "condition" else on)
     damage.do(sample)
     words = damage.mends[on]
+    findings = run(cli, sample, "doctor", "{uri}")[1]["findings"]
+    named = {" ".join(one["command"].split()[:2]) for one in findings}
+    assert named <= {"holdfast repair"}
+    if "ingest" in damage.exits:
+        ingest(cli, sample, damage, tmp_path)
     code, done, err = run(cli, sample, "repair", "{uri}", *words, "--confirm")
     assert (code, done["whole"]) == (0, True), (done, err)
     code, found, _ = run(cli, sample, "doctor", "{uri}")
@@ -137,8 +190,11 @@ def check_findings(damage: Damage, code: int, found: Any, uri: str) -> None:
     for one in findings:
         assert one["advice"]
         assert one["path"] is not None
-        assert one["since"] is None or datetime.fromisoformat(one["since"]).tzinfo is not None
-        assert one["command"] is None or uri in one["command"]
+        assert datetime.fromisoformat(one["since"]).tzinfo is not None
+        if one["command"] is None:
+            assert "backup" in one["advice"] or "remove the file" in one["advice"], one
+        else:
+            assert uri in one["command"]
 
 
 def test_the_sample_goes_on_after_all_that(samples: dict[str, Sample]) -> None:

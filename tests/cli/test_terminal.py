@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 from pathlib import Path
 
@@ -107,13 +108,27 @@ def test_a_silent_server_is_told_meanwhile() -> None:
             assert "no answer within 3 seconds" in terminal.shown
 
 
-def test_bash_completes_at_the_prompt(folder: Path) -> None:
+SHELLS = {
+    "bash": (["bash", "--norc", "--noprofile", "-i"], 'eval "$(holdfast completion bash)"'),
+    "zsh": (
+        ["zsh", "-f", "-i"],
+        'autoload -Uz compinit; compinit -u; eval "$(holdfast completion zsh)"',
+    ),
+    "fish": (["fish", "--no-config", "-i"], "holdfast completion fish | source"),
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_shells_complete_at_the_prompt(folder: Path, shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here: apt-get install {shell}")
     (folder / "events.lance").mkdir(exist_ok=True)
-    with Terminal("bash", "--norc", "--noprofile", "-i", PS1="$ ") as terminal:
-        terminal.type(f'cd {folder}; eval "$(holdfast completion bash)"; echo rea""dy\n')
+    words, load = SHELLS[shell]
+    with Terminal(*words, PS1="$ ", HOME=str(folder), fish_greeting="") as terminal:
+        terminal.type(f'cd {folder}; {load}; echo rea""dy\n')
         terminal.see("ready")
         terminal.type("holdfast va\t")
-        terminal.see("holdfast vacuum ")
+        terminal.see("vacuum")
         terminal.type("ev\t")
         terminal.see("events.lance")
         terminal.type(" --keep\t")

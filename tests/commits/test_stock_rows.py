@@ -16,9 +16,9 @@ import pytest
 
 import holdfast
 import s3_servers
+from command_line import Cli
 from commits.table_worker import set_up
 from holdfast.arbiter import StockRows, _stock_rows
-from holdfast.cli import main
 from holdfast.errors import (
     CorruptError,
     ForeignVersionError,
@@ -221,17 +221,13 @@ def test_old_manifest_names_are_refused_before_anything_is_closed(
     assert stock.write(2).version == 2
 
 
-def test_the_command(
-    stock: Stock, commits: str, capsys: pytest.CaptureFixture[str], monkeypatch: Any
-) -> None:
+def test_the_command(stock: Stock, commits: str, cli: Cli, monkeypatch: Any) -> None:
     monkeypatch.setenv("COMMITS", commits)
     options = [word for key, value in stock.options.items() for word in ("-o", f"{key}={value}")]
     command = ["adopt", stock.uri, "--commit-store", "env:COMMITS", *options]
-    assert main(command) == 0
-    assert "plan: " in capsys.readouterr().out
+    assert "plan: " in cli.text(*command)
     assert stock.write(3).version == 3, "a plan closed the table"
-    assert main([*command, "--confirm"]) == 0
-    assert "after version 3" in capsys.readouterr().out
+    assert "after version 3" in cli.text(*command, "--confirm")
     with pytest.raises((OSError, ValueError)):
         stock.write(4)
 

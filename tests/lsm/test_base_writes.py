@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import holdfast
-from holdfast.cli._main import main
+from command_line import Cli
 from holdfast.errors import FencedError, InvalidInputError, LogLostError, LogWaitsError, NextStep
 from holdfast.shard._config import ShardWriterConfig
 from holdfast.testing import FaultyS3Process
@@ -408,7 +408,7 @@ def test_a_writer_without_memtables_notices_it_while_it_writes(
 @pytest.mark.parametrize("waiting", ["keep", "discard"])
 @pytest.mark.parametrize("initialize", [False, True])
 def test_the_way_out_keeps_what_waits_or_gives_it_up(
-    plain: Any, waiting: Any, initialize: bool, capsys: pytest.CaptureFixture[str]
+    plain: Any, waiting: Any, initialize: bool, cli: Cli
 ) -> None:
     table, shard = plain, new_shard()
     with table.claim_writer(shard) as writer:
@@ -417,12 +417,10 @@ def test_the_way_out_keeps_what_waits_or_gives_it_up(
     with table.claim_writer(shard, config=WAL_ONLY) as writer:
         writer.put([{"k": 2, "v": "waits"}])
     stock_overwrite(table, initialize=initialize)
-    assert main(["wal", "reset", table.uri, f"--{waiting}"]) == 0
-    assert "nothing was changed" in capsys.readouterr().out
+    assert "nothing was changed" in cli.text("wal", "reset", table.uri, f"--{waiting}")
     with pytest.raises(LogLostError):
         table.to_table()
-    assert main(["wal", "reset", table.uri, f"--{waiting}", "--confirm"]) == 0
-    assert "2 rows are" in capsys.readouterr().out
+    assert "2 rows are" in cli.text("wal", "reset", table.uri, f"--{waiting}", "--confirm")
     expected = {1: "older", 2: "waits"} if waiting == "keep" else {1: "stock"}
     assert fresh(table) == expected
     with table.claim_writer(shard) as again:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from command_line import Cli
 from holdfast.cli import main
 from holdfast.errors import InvalidInputError
 from holdfast.shard._config import ShardWriterConfig
@@ -148,17 +148,14 @@ def test_a_step_that_fails_stops_no_other(table: Any) -> None:
     assert main(["maintain", table.uri, "--set", "generations=1"]) == 1
 
 
-def test_the_command(table: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(table: Any, cli: Cli) -> None:
     shard = new_shard()
     put(table, shard, [{"k": 1, "v": "a"}])
     arguments = ["maintain", table.uri, "--set", "log_age=0m", "--set", "generations=1"]
-    assert main([*arguments, "--dry-run"]) == 0
-    assert "planned" in capsys.readouterr().out
-    assert main([*arguments, "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    assert "planned" in cli.text(*arguments, "--dry-run")
+    shown = cli.json(*arguments)
     assert [one["state"] for one in shown["steps"]] == ["done", "done"]
-    assert main(arguments) == 0
-    assert capsys.readouterr().out == "nothing to do\n"
+    assert cli.text(*arguments) == "nothing to do\n"
 
 
 @pytest.mark.parametrize("wrong", ["generation=1", "generations=x", "log_age=5", "generations=0"])

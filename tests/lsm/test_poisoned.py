@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import holdfast
-from holdfast.cli import main
+from command_line import Cli
 from holdfast.cli._output import Exit
 from holdfast.errors import HoldfastError
 from holdfast.formats._sstable import TOMBSTONE
@@ -48,7 +48,7 @@ def poison(table: holdfast.Table, shard_id: str, bad: pa.Array) -> None:
 @pytest.mark.parametrize("commit_store", [None, "sqlite"])
 @pytest.mark.parametrize("what", BAD)
 def test_rows_that_nobody_can_read_are_set_aside(
-    tmp_path: Path, what: str, commit_store: str | None, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, what: str, commit_store: str | None, cli: Cli
 ) -> None:
     bad = BAD[what]()
     schema = pa.schema([pa.field("k", pa.int64()), pa.field("v", bad.type)])
@@ -67,11 +67,11 @@ def test_rows_that_nobody_can_read_are_set_aside(
         appender.append(newer)  # deletes the third row: what is put back stays before it
     with pytest.raises(HoldfastError):
         table.to_table()
-    assert main(["wal", "repair", table.uri, shard_id]) == Exit.UNFIT
-    assert "poisoned, 1 rows cannot be read" in capsys.readouterr().out
+    shown = cli.text("wal", "repair", table.uri, shard_id, code=Exit.UNFIT)
+    assert "poisoned, 1 rows cannot be read" in shown
     with pytest.raises(HoldfastError):
         table.to_table()
-    assert main(["wal", "repair", table.uri, shard_id, "--confirm"]) == Exit.OK
+    assert cli("wal", "repair", table.uri, shard_id, "--confirm") == Exit.OK
     wanted = [1, 2, 4, 10]  # 2 as it was before the bad row
     assert sorted(table.to_table()["k"].to_pylist()) == wanted
     kept = list(table.core.store.list("_holdfast/quarantine"))

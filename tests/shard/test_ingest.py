@@ -14,7 +14,8 @@ import pytest
 from pyarrow import csv, ipc, parquet
 
 import holdfast
-from holdfast.cli import Exit, main
+from command_line import Cli
+from holdfast.cli import Exit
 from holdfast.cli._ingest import _FORMATS, IngestProgress
 from holdfast.cli._sources import Source, read_batches
 from holdfast.shard import Sharding
@@ -52,22 +53,15 @@ def table(tmp_path: Path) -> holdfast.Table:
     return holdfast.create_table(tmp_path / "t", KEYED)
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
-    assert main([*arguments, "--json"]) == code, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out)
-
-
 def stored(table: holdfast.Table) -> dict[int, Any]:
     (shard,) = [one.name for one in (Path(table.uri) / "_mem_wal").iterdir()]
     return newest(stock_rows(table, shard))
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
-def test_files_of_every_format(
-    table: holdfast.Table, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_files_of_every_format(table: holdfast.Table, tmp_path: Path, cli: Cli, name: str) -> None:
     FILES[name](ROWS, tmp_path / name)
-    told = run(capsys, "ingest", table.uri, str(tmp_path / name), "--batch-rows", "7")
+    told = cli.json("ingest", table.uri, str(tmp_path / name), "--batch-rows", "7")
     assert told["rows"] == 25
     assert told["shards"][0]["rows"] == 25
     assert stored(table) == WRITTEN
@@ -77,7 +71,7 @@ def test_files_of_every_format(
 def test_stdin_of_every_format(
     table: holdfast.Table,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
     monkeypatch: pytest.MonkeyPatch,
     name: str,
 ) -> None:
@@ -92,16 +86,16 @@ def test_stdin_of_every_format(
 
     monkeypatch.setattr(sys, "stdin", Stdin)
     kind = {"arrow": "arrow", "arrows": "arrow"}.get(name.split(".")[1], name.split(".")[1])
-    assert run(capsys, "ingest", table.uri, "-", "--format", kind)["rows"] == 25
+    assert cli.json("ingest", table.uri, "-", "--format", kind)["rows"] == 25
     assert stored(table) == WRITTEN
 
 
 def test_rows_go_to_the_shards_they_belong_to(
-    table: holdfast.Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    table: holdfast.Table, tmp_path: Path, cli: Cli
 ) -> None:
     table.prepare_writers(sharding=Sharding.bucket("k", 3))
     FILES["rows.csv"](ROWS, tmp_path / "rows.csv")
-    told = run(capsys, "ingest", table.uri, str(tmp_path / "rows.csv"))
+    told = cli.json("ingest", table.uri, str(tmp_path / "rows.csv"))
     assert len(told["shards"]) == 3
     found: dict[int, Any] = {}
     for shard in told["shards"]:
@@ -110,11 +104,10 @@ def test_rows_go_to_the_shards_they_belong_to(
 
 
 def test_without_a_flush_the_log_has_the_rows(
-    table: holdfast.Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    table: holdfast.Table, tmp_path: Path, cli: Cli
 ) -> None:
     FILES["rows.parquet"](ROWS, tmp_path / "rows.parquet")
-    told = run(
-        capsys,
+    told = cli.json(
         "ingest",
         table.uri,
         str(tmp_path / "rows.parquet"),
@@ -124,16 +117,15 @@ def test_without_a_flush_the_log_has_the_rows(
     )
     shard = told["shards"][0]["shard"]
     assert tables_of(table, shard) == ()
-    (stats,) = run(capsys, "shard", "stats", table.uri)["shards"]
+    (stats,) = cli.json("shard", "stats", table.uri)["shards"]
     assert (stats["shard"], stats["log_rows"], stats["sstables"]) == (shard, 25, 0)
     assert stats["log_entries"] == 1 and stats["log_bytes"] > 0
     next_position = stats["next_position"]
     with table.claim_writer("unsharded") as writer:
         assert writer.wal_stats().next_position == next_position + 1  # its fence lies between
-    (stats,) = run(capsys, "shard", "stats", table.uri)["shards"]
+    (stats,) = cli.json("shard", "stats", table.uri)["shards"]
     assert (stats["log_rows"], stats["sstable_rows"]) == (0, 25)
-    assert main(["shard", "stats", table.uri]) == 0
-    assert capsys.readouterr().out.split()[-2:] == ["25", "1"]
+    assert cli.text("shard", "stats", table.uri).split()[-2:] == ["25", "1"]
 
 
 @pytest.mark.parametrize(
@@ -150,23 +142,21 @@ def test_without_a_flush_the_log_has_the_rows(
 def test_files_that_do_not_fit_are_refused(  # noqa: PLR0917 - parametrised
     table: holdfast.Table,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
     name: str,
     content: str,
     expected: str,
 ) -> None:
     (tmp_path / name).write_text(content)
-    told = run(capsys, "ingest", table.uri, str(tmp_path / name), code=Exit.USAGE)
+    told = cli.json("ingest", table.uri, str(tmp_path / name), code=Exit.USAGE)
     assert expected in told["error"]["message"]
 
 
-def test_what_is_not_there_is_said(
-    table: holdfast.Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(capsys, "ingest", table.uri, str(tmp_path / "none.csv"), code=Exit.NOT_FOUND)
-    run(capsys, "ingest", str(tmp_path / "none"), "-", "--format", "csv", code=Exit.NOT_FOUND)
-    run(capsys, "ingest", table.uri, "-", "--format", "csv", "--batch-rows", "0", code=Exit.USAGE)
-    assert run(capsys, "shard", "stats", table.uri) == {"shards": []}
+def test_what_is_not_there_is_said(table: holdfast.Table, tmp_path: Path, cli: Cli) -> None:
+    cli.json("ingest", table.uri, str(tmp_path / "none.csv"), code=Exit.NOT_FOUND)
+    cli.json("ingest", str(tmp_path / "none"), "-", "--format", "csv", code=Exit.NOT_FOUND)
+    cli.json("ingest", table.uri, "-", "--format", "csv", "--batch-rows", "0", code=Exit.USAGE)
+    assert cli.json("shard", "stats", table.uri) == {"shards": []}
 
 
 def test_progress_is_a_line_now_and_then_where_nobody_looks(
@@ -201,13 +191,10 @@ def test_progress_moves_within_a_file(
 
 
 @pytest.mark.requirement("P1")
-def test_rows_of_another_shard_are_refused(
-    table: holdfast.Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_of_another_shard_are_refused(table: holdfast.Table, tmp_path: Path, cli: Cli) -> None:
     table.prepare_writers(sharding=Sharding.bucket("k", 3))
     FILES["rows.csv"](ROWS, tmp_path / "rows.csv")
-    told = run(
-        capsys,
+    told = cli.json(
         "ingest",
         table.uri,
         str(tmp_path / "rows.csv"),
@@ -223,7 +210,7 @@ def test_rows_of_another_shard_are_refused(
 @pytest.mark.parametrize("sharded", [False, True])
 def test_a_run_under_a_txn_is_repeated_without_doubling(
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
     monkeypatch: pytest.MonkeyPatch,
     sharded: bool,
 ) -> None:
@@ -234,21 +221,20 @@ def test_a_run_under_a_txn_is_repeated_without_doubling(
     FILES["rows.csv"](ROWS, tmp_path / "a.csv")
     FILES["rows.parquet"](ROWS.slice(0, 7), tmp_path / "b.parquet")
     files = [str(tmp_path / "a.csv"), str(tmp_path / "b.parquet")]
-    assert run(capsys, "ingest", table.uri, files[0], "--txn", "load-1")["rows"] == 25
-    told = run(capsys, "ingest", table.uri, *files, "--txn", "load-1")
+    assert cli.json("ingest", table.uri, files[0], "--txn", "load-1")["rows"] == 25
+    told = cli.json("ingest", table.uri, *files, "--txn", "load-1")
     assert (told["rows"], told["repeated"], told["txn"]) == (7, 25, "load-1")
-    assert main(["ingest", table.uri, *files, "--txn", "load-1"]) == Exit.OK
-    assert "wrote 0 rows" in capsys.readouterr().out
+    assert "wrote 0 rows" in cli.text("ingest", table.uri, *files, "--txn", "load-1")
     assert table.count() == 32
-    assert run(capsys, "ingest", table.uri, files[1], "--txn", "load-2")["rows"] == 7
+    assert cli.json("ingest", table.uri, files[1], "--txn", "load-2")["rows"] == 7
     assert table.count() == 39
 
 
 @pytest.mark.parametrize("more", [["--batch-rows", "7"], ["--txn", ""]])
 def test_what_does_not_go_with_a_txn_is_refused(
-    table: holdfast.Table, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+    table: holdfast.Table, tmp_path: Path, cli: Cli, more: list[str]
 ) -> None:
     FILES["rows.csv"](ROWS, tmp_path / "rows.csv")
     file = str(tmp_path / "rows.csv")
-    assert main(["ingest", table.uri, file, "--txn", "load", *more]) == Exit.USAGE
+    assert cli("ingest", table.uri, file, "--txn", "load", *more) == Exit.USAGE
     assert not (Path(table.uri) / "_mem_wal").exists()

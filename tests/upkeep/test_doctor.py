@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
+import sqlite3
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
@@ -14,10 +16,10 @@ import pyarrow as pa
 import pytest
 
 import holdfast
-from holdfast.arbiter import Key, RecordedDecisions, open_arbiter
+from holdfast.arbiter import Key, RecordedDecisions, connect_commit_store, open_arbiter
 from holdfast.cli import main
 from holdfast.errors import CorruptError, InvalidInputError, NotFoundError
-from holdfast.formats import Record, encode_record, make_record, version_name
+from holdfast.formats import SSTABLE_MANIFEST, Record, encode_record, make_record, version_name
 from holdfast.formats._wal_names import entry_name
 from holdfast.storage import open_store
 from holdfast.upkeep import Candidate, Diagnosis, Doubt, Finding, FindingKind, Severity, doctor
@@ -49,19 +51,29 @@ def files_in(folder: str) -> dict[str, int]:
     return {str(p): p.stat().st_mtime_ns for p in found}
 
 
-def examine(uri: str) -> Diagnosis:
+def examine(uri: str, **options: Any) -> Diagnosis:
     before = files_in(uri)
-    found = doctor(uri)
+    found = doctor(uri, **options)
     assert files_in(uri) == before, "doctor changed something"
+    for finding in found.findings:
+        assert finding.what
+        assert finding.advice
+        assert finding.path
+        assert finding.since is not None
+        assert finding.command or any(word in finding.advice for word in ("backup", "remove"))
     return found
 
 
 def only(uri: str, kind: FindingKind) -> Finding:
     (finding,) = examine(uri).findings
     assert finding.kind is kind
-    assert finding.what
-    assert finding.advice
     return finding
+
+
+def follow(finding: Finding) -> int:
+    """Run the command that a finding names, and return its exit code."""
+    assert finding.command is not None
+    return main(shlex.split(finding.command)[1:])
 
 
 def candidate_in(uri: str) -> Candidate:
@@ -216,6 +228,13 @@ def test_a_decision_that_was_not_put_in_place(tied: holdfast.Table) -> None:
     finding = only(tied.uri, FindingKind.UNFINISHED)
     assert (finding.severity, finding.version) == (Severity.WARNING, 3)
     assert not examine(tied.uri).healthy
+    assert follow(finding) == 0
+    assert Path(tied.uri, version_name(3).path).exists()
+    assert examine(tied.uri).findings == ()
+
+
+def test_a_decision_is_put_in_place_by_who_opens_the_table(tied: holdfast.Table) -> None:
+    decide(tied, 3, inline=True)
     holdfast.open_table(tied.uri).dataset()
     assert examine(tied.uri).findings == ()
 
@@ -316,6 +335,51 @@ def test_a_commit_store_that_is_gone(tied: holdfast.Table) -> None:
     assert not list(Path(tied.uri, "_holdfast").glob("commits.db*")), "a new one was made"
 
 
+@pytest.mark.requirement("O1")
+def test_a_commit_store_that_gives_no_answer(tmp_path: Path) -> None:
+    """It is told with where it is, and the rest is examined without it."""
+    url = f"sqlite:///{tmp_path}/commits.db"
+    store: Any = connect_commit_store(url)
+    store.set_up()
+    store.close()
+    table = holdfast.create_table(str(tmp_path / "t"), rows(0).schema, commit_store=url)
+    table.append(rows(1))
+    table.close()
+    Path(tmp_path, "commits.db").rename(tmp_path / "elsewhere.db")
+    finding = only(table.uri, FindingKind.COMMIT_STORE)
+    assert (finding.severity, finding.path) == (Severity.PROBLEM, url)
+    assert finding.command == f"holdfast repair {table.uri}"
+    silent = examine(table.uri, commit_store="redis://127.0.0.1:1/0").findings[0]
+    assert (silent.kind, silent.severity) == (FindingKind.COMMIT_STORE, Severity.PROBLEM)
+    assert "cannot be asked" in silent.what
+    assert silent.command == f"holdfast store check {url}"
+
+
+@pytest.mark.requirement("O1")
+@pytest.mark.parametrize("where", ["in the table", "beside it"])
+def test_a_commit_store_that_is_unfit(tmp_path: Path, where: str) -> None:
+    """The very command that is named says the same; the advice puts it right."""
+    uri, file, store = str(tmp_path / "t"), tmp_path / "commits.db", "sqlite"
+    if where == "beside it":
+        store = f"sqlite:///{file}"
+        made: Any = connect_commit_store(store)
+        made.set_up()
+        made.close()
+    else:
+        file = Path(uri, "_holdfast/commits.db")
+    holdfast.create_table(uri, rows(0).schema, commit_store=store).close()
+    connection = sqlite3.connect(file)
+    connection.execute("PRAGMA journal_mode=DELETE")
+    connection.close()
+    finding = only(uri, FindingKind.COMMIT_STORE)
+    assert finding.severity is Severity.WARNING
+    assert "not fit to decide: journal_mode is delete" in finding.what
+    assert finding.path == ("_holdfast/commits.db" if where == "in the table" else store)
+    assert follow(finding) == 1
+    assert main(["store", "init", f"sqlite:///{file}"]) == 0
+    assert examine(uri).findings == ()
+
+
 # Shards; more of their damages are in tests/cli/damaged.py
 
 
@@ -382,6 +446,92 @@ def test_a_shard_whose_manifests_were_set_back(tmp_path: Path) -> None:
     found = [f for f in examine(uri).findings if f.kind is FindingKind.SHARD]
     assert ["older than the table" in f.what for f in found] == [True]
     assert found[0].shard == shard
+
+
+def shard_manifests(uri: str, shard: str) -> list[Path]:
+    folder = Path(uri, "_mem_wal", shard, "manifest")
+    return sorted(folder.glob("*.binpb"), key=lambda path: int(path.stem[::-1], 2))
+
+
+@pytest.mark.requirement("O1")
+def test_a_merged_generation_that_lacks_files_is_no_loss(tmp_path: Path) -> None:
+    """Its rows are in the table: only its shard's manifest still lists it."""
+    uri = str(tmp_path / "t.lance")
+    table = holdfast.create_table(uri, KEYED, primary_key=["id"])
+    with table.claim_writer("unsharded") as writer:
+        writer.put(keyed(1, 2))
+    (shard,) = table.shards()
+    table.flush_log(shard)
+    count = len(shard_manifests(uri, shard))
+    table.compact_lsm()
+    for drained in shard_manifests(uri, shard)[count:]:
+        drained.unlink()  # as if its merger had died right after the commit
+    Path(uri, "_mem_wal", shard, "manifest", "version_hint.json").unlink(missing_ok=True)
+    assert examine(uri).findings == ()
+    (sstable,) = Path(uri, "_mem_wal", shard).glob("*_gen_*")
+    shutil.rmtree(sstable)
+    finding = only(uri, FindingKind.MISSING)
+    assert (finding.severity, finding.shard) == (Severity.NOTE, shard)
+    assert "no row is lost" in finding.what
+    assert table.count() == 2
+    assert follow(finding) == 0
+    assert examine(uri).findings == ()
+
+
+@pytest.mark.requirement("O1")
+@pytest.mark.parametrize("damage", [b"", None], ids=["cut off", "gone"])
+def test_a_generation_whose_manifest_cannot_be_read(tmp_path: Path, damage: bytes | None) -> None:
+    """Also in a process that has the generation open, and could read its rows without."""
+    uri = str(tmp_path / "t.lance")
+    table = holdfast.create_table(uri, KEYED, primary_key=["id"])
+    with table.claim_writer("unsharded") as writer:
+        writer.put(keyed(1, 2))
+    (shard,) = table.shards()
+    table.flush_log(shard)
+    assert table.count() == 2
+    (sstable,) = Path(uri, "_mem_wal", shard).glob("*_gen_*")
+    (sstable / SSTABLE_MANIFEST).unlink()
+    if damage is not None:
+        (sstable / SSTABLE_MANIFEST).write_bytes(damage)
+    (finding,) = examine(uri).findings
+    assert finding.kind is (FindingKind.MISSING if damage is None else FindingKind.SHARD)
+    assert "2 of its 2 rows cannot be read" in finding.what
+    assert follow(finding) == 0
+    assert examine(uri).findings == ()
+
+
+@pytest.mark.requirement("O1")
+def test_a_shard_without_a_manifest(tmp_path: Path) -> None:
+    """Leftovers of a claim that never was are no problem; entries or merged rows are one."""
+    uri = str(tmp_path / "t.lance")
+    table = holdfast.create_table(uri, KEYED, primary_key=["id"])
+    with table.claim_writer("unsharded") as writer:
+        writer.put(keyed(1))
+    (shard,) = table.shards()
+    other = shard.replace(shard[:8], "0" * 8)
+    Path(uri, "_mem_wal", other, "manifest").mkdir(parents=True)
+    Path(uri, "_mem_wal", other, "manifest", "version_hint.json").write_text('{"version": 1}')
+    assert examine(uri).findings == ()
+    shutil.rmtree(Path(uri, "_mem_wal", shard, "manifest"))
+    finding = only(uri, FindingKind.SHARD)
+    assert (finding.severity, finding.shard) == (Severity.PROBLEM, shard)
+    assert "no manifest: 2 log entries, and 0 generations merged" in finding.what
+    assert finding.path == f"_mem_wal/{shard}"
+
+
+@pytest.mark.requirement("O1")
+def test_a_merged_shard_whose_folder_is_gone(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t.lance")
+    table = holdfast.create_table(uri, KEYED, primary_key=["id"])
+    with table.claim_writer("unsharded") as writer:
+        writer.put(keyed(1))
+    (shard,) = table.shards()
+    table.flush_log(shard)
+    table.compact_lsm()
+    shutil.rmtree(Path(uri, "_mem_wal", shard))
+    findings = examine(uri).findings
+    assert (FindingKind.SHARD, shard) in {(one.kind, one.shard) for one in findings}
+    assert any("1 generations merged" in one.what for one in findings)
 
 
 @pytest.mark.requirement("O1")

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import holdfast
-from holdfast.cli import main
+from command_line import Cli
 from holdfast.formats import version_name
 from holdfast.formats._wal_names import log_folder, shard_manifest_folder
 
@@ -41,10 +41,9 @@ def make(root: Path, name: str = "t", commit_store: str | None = None) -> holdfa
     return holdfast.create_table(uri, SCHEMA, primary_key=["id"], commit_store=commit_store)
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[Any], str]:
-    code = main([*words, "--json"])
-    out, err = capsys.readouterr()
-    return code, [json.loads(line) for line in out.splitlines()], err
+def run(cli: Cli, *words: str) -> tuple[int, list[Any], str]:
+    code = cli(*words, "--json")
+    return code, [json.loads(line) for line in cli.out.splitlines()], cli.err
 
 
 def make_old(folder: Path, seconds: float) -> None:
@@ -100,7 +99,7 @@ def test_a_fence_alone_is_no_lag(root: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["stuck", "foreign", "regressed", "missing", "overdue"])
-def test_check_ends_with_one(root: Path, capsys: pytest.CaptureFixture[str], case: str) -> None:
+def test_check_ends_with_one(root: Path, cli: Cli, case: str) -> None:
     by_record = case in {"foreign", "regressed"}
     table = make(root, commit_store="sqlite" if by_record else None)
     table.append(rows(1))
@@ -133,42 +132,40 @@ def test_check_ends_with_one(root: Path, capsys: pytest.CaptureFixture[str], cas
         for number in range(10, 20):
             table.append(rows(number))
     try:
-        code, (shown,), _ = run(capsys, "status", uri, "--check")
+        code, (shown,), _ = run(cli, "status", uri, "--check")
         assert code == 1
         assert {alert["kind"] for alert in shown["alerts"]} == {case}
         assert all(uri in alert["command"] for alert in shown["alerts"])
-        assert run(capsys, "status", uri)[0] == 0  # without --check it only tells
+        assert run(cli, "status", uri)[0] == 0  # without --check it only tells
     finally:
         if case == "overdue":
             _status.OVERDUE = kept
 
 
-def test_check_of_a_sound_table_ends_with_zero(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_of_a_sound_table_ends_with_zero(root: Path, cli: Cli) -> None:
     make(root).append(rows(1))
-    code, (shown,), _ = run(capsys, "status", str(root / "t.lance"), "--check")
+    code, (shown,), _ = run(cli, "status", str(root / "t.lance"), "--check")
     assert (code, shown["ok"], shown["alerts"]) == (0, True, [])
 
 
-def test_all_tables_below_a_root(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_tables_below_a_root(root: Path, cli: Cli) -> None:
     make(root, "a").append(rows(1))
     make(root, "b").append(rows(1))
     (root / "sales").mkdir()
     make(root / "sales", "c").append(rows(1))
-    code, (listed,), _ = run(capsys, "tables", str(root))
+    code, (listed,), _ = run(cli, "tables", str(root))
     assert (code, [one["name"] for one in listed["tables"]]) == (0, ["a", "b", "sales.c"])
-    code, shown, _ = run(capsys, "status", str(root), "--all")
+    code, shown, _ = run(cli, "status", str(root), "--all")
     assert (code, [Path(one["uri"]).stem for one in shown]) == (0, ["a", "b", "c"])
-    code, shown, _ = run(capsys, "maintain", str(root), "--all")
+    code, shown, _ = run(cli, "maintain", str(root), "--all")
     assert (code, [Path(one["uri"]).stem for one in shown]) == (0, ["a", "b", "c"])
     damaged = root / "b.lance" / version_name(2).path
     damaged.write_bytes(b"nonsense")
-    code, shown, err = run(capsys, "status", str(root), "--all")
+    code, shown, err = run(cli, "status", str(root), "--all")
     assert (code, len(shown), "b.lance" in err) == (8, 3, True)
     assert "error" in shown[1]  # and the one behind it was looked at
     assert Path(shown[2]["uri"]).stem == "c"
-    code, shown, _ = run(capsys, "doctor", str(root), "--all")
+    code, shown, _ = run(cli, "doctor", str(root), "--all")
     assert (code, [one["healthy"] for one in shown]) == (1, [True, False, True])
 
 
@@ -197,18 +194,18 @@ def test_watch_shows_it_again_until_it_is_interrupted(root: Path) -> None:
     assert "Traceback" not in err
 
 
-def test_create_makes_a_table(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_create_makes_a_table(root: Path, cli: Cli) -> None:
     uri = str(root / "made.lance")
     words = ["create", uri, "id:int64", "text:string", "at:timestamp", "v:vector[4]", "n:int8!"]
-    code, (shown,), _ = run(capsys, *words, "--key", "id", "--commit-store", "sqlite", "--txn", "x")
+    code, (shown,), _ = run(cli, *words, "--key", "id", "--commit-store", "sqlite", "--txn", "x")
     assert (code, shown["key"], shown["commit_store"]) == (0, ["id"], "sqlite")
-    assert run(capsys, *words, "--key", "id", "--commit-store", "sqlite", "--txn", "x")[0] == 0
+    assert run(cli, *words, "--key", "id", "--commit-store", "sqlite", "--txn", "x")[0] == 0
     table = holdfast.open_table(uri)
     assert table.schema.names == ["id", "text", "at", "v", "n"]
     assert not table.schema.field("id").nullable
     assert not table.schema.field("n").nullable
-    assert run(capsys, *words, "--commit-store", "sqlite")[0] == 2  # there is one
+    assert run(cli, *words, "--commit-store", "sqlite")[0] == 2  # there is one
     for bad in ("id", ":int64", "a:number", "a:vector[0]"):
-        assert run(capsys, "create", str(root / "bad.lance"), bad)[0] == 2
-    assert run(capsys, "create", str(root / "bad.lance"), "a:int8", "a:int8")[0] == 2
+        assert run(cli, "create", str(root / "bad.lance"), bad)[0] == 2
+    assert run(cli, "create", str(root / "bad.lance"), "a:int8", "a:int8")[0] == 2
     assert not (root / "bad.lance").exists()

@@ -17,7 +17,15 @@ from functools import partial
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._ids import Ids, RandomIds
-from holdfast.arbiter._decision import Attempts, Decision, Lost, RetryPolicy, Won, check_token
+from holdfast.arbiter._decision import (
+    Attempt,
+    Attempts,
+    Decision,
+    Lost,
+    RetryPolicy,
+    Won,
+    check_token,
+)
 from holdfast.arbiter._parallel import Together, choose_together
 from holdfast.arbiter._place import refuse_replaced
 from holdfast.arbiter._verdict import Verdict
@@ -32,7 +40,7 @@ from holdfast.errors import (
 )
 from holdfast.events import EventKind, emit
 from holdfast.formats import ArbiterKind, Name, Pin
-from holdfast.storage import Handle, ObjectStore, SupportsFileIds
+from holdfast.storage import FullDiskError, Handle, ObjectStore, SupportsFileIds
 
 
 class ConditionalPut(Handle):
@@ -79,14 +87,16 @@ class ConditionalPut(Handle):
         self.require_verdict()
         begun = self._clock.elapsed()
         sent = False
+        refusal: HoldfastError | None = None
         attempt = None
         for attempt in self._attempts.of(name.path, "put"):
             beside: list[bytes] = []
             try:
                 self._put(name.path, body, beside if races else None)
             except (AlreadyExistsError, UnavailableError) as error:
-                sent = True
+                sent = sent or not isinstance(error, FullDiskError)
                 attempt.reason = str(error)
+                refusal = error
             except HoldfastError as error:
                 if sent:  # an earlier try may have landed: this refusal says nothing of it
                     raise _unknown(name, attempt.number, error) from error
@@ -107,9 +117,7 @@ class ConditionalPut(Handle):
                 raise _unknown(name, attempt.number, error) from error
             decision: Decision = Won() if token.encode() in body_there else Lost(body_there)
             return self._decided(name, decision, attempt.number, begun)
-        raise _unknown(
-            name, attempt.number if attempt else 0, None, attempt.reason if attempt else None
-        )
+        raise _no_outcome(name, attempt, None if sent else refusal)
 
     def _put(self, path: str, body: bytes, beside: list[bytes] | None) -> None:
         """Put if absent; into `beside`, if given, comes what was at the name meanwhile."""
@@ -170,6 +178,16 @@ def _check_verdict(verdict: Verdict, store: ObjectStore) -> None:
             location=store.location,
             verdict=verdict.value,
         )
+
+
+def _no_outcome(
+    name: Name, attempt: Attempt | None, refusal: HoldfastError | None
+) -> HoldfastError:
+    """Return why nothing is known after the last try; a refusal if each of them was one."""
+    if refusal is not None:
+        return refusal
+    tries, reason = (0, None) if attempt is None else (attempt.number, attempt.reason)
+    return _unknown(name, tries, None, reason)
 
 
 def _unknown(

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from holdfast.cli._output import SESSION
+from holdfast.cli._start import INTERRUPTS
 from holdfast.errors import InvalidInputError
 from holdfast.options import StorageOptions
 
@@ -117,12 +118,14 @@ class Verb(_Helpful):
             options = storage_options(given.pop("option"))
             target = Target(given.pop("uri"), options, given.pop("commit_store", None))
             given["target"] = target
+        work = self.load()
+        INTERRUPTS.work()
         stores = [given[name] for name in ("url", "new", "new_commit_store") if given.get(name)]
         if target is not None or stores:
             from holdfast.cli._patience import await_answers  # noqa: PLC0415 - they need it alone
 
             await_answers(target, stores)
-        return self.load()(**given)
+        return work(**given)
 
 
 class Noun(_Helpful, click.Group):

@@ -53,23 +53,22 @@ def run(
     opened = holdfast.open_table(target.uri, target.options, commit_store=target.commit_store)
     numbers = itertools.count()
     progress = IngestProgress(_total_bytes(files))
-    with (
-        closing(opened) as table,
-        IngestWriters(table, shard, flush=not no_flush) as writers,
-        progress,
-    ):
-        try:
+    try:  # around all: what is flushed at the end may fail or be interrupted, too
+        with (
+            closing(opened) as table,
+            IngestWriters(table, shard, flush=not no_flush) as writers,
+            progress,
+        ):
             for name in files:
                 source = Source(name, kinds[name], progress.read, nulls=null)
                 for batch in read_batches(source, table.schema, rows):
                     writers.put(batch, _txn(txn, next(numbers)))
                     progress.add(int(batch.num_rows))
-        except KeyboardInterrupt:
-            progress.close()
-            _tell_interrupted(txn, progress.rows)
-            raise
-        except HoldfastError as error:
-            raise _with_durable(error, progress.rows) from error
+    except KeyboardInterrupt:
+        _tell_interrupted(txn, progress.rows)
+        raise
+    except HoldfastError as error:
+        raise _with_durable(error, progress.rows) from error
     shards = [
         {"shard": one.shard_id, "rows": one.stats().rows, "flushes": one.stats().flushes}
         for one in writers.opened.values()

@@ -17,11 +17,10 @@ from holdfast.cli import _other_commands, _part_commands, _table_commands
 from holdfast.cli._declare import Noun, flag, value
 from holdfast.cli._logging import start_logging
 from holdfast.cli._output import MEANINGS, SESSION, Exit, Session, print_error, tell
+from holdfast.cli._start import INTERRUPTED, INTERRUPTS
 from holdfast.cli._terminal import has_colours
 from holdfast.errors import HoldfastError, InvalidInputError
 
-INTERRUPTED = 130
-"""The exit code after Ctrl-C, as shells have it."""
 COMPLETE_VARIABLE = "_HOLDFAST_COMPLETE"
 """What a shell sets when it asks for completions."""
 
@@ -90,12 +89,12 @@ ROOT = Root(
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run_command(argv: Sequence[str]) -> int:
     """Run one command and return its exit code."""
     if COMPLETE_VARIABLE in os.environ:
         asked = os.environ[COMPLETE_VARIABLE]
         return shell_complete(ROOT, {}, "holdfast", COMPLETE_VARIABLE, asked)
-    words = list(sys.argv[1:] if argv is None else argv)
+    words = list(argv)
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
     try:
@@ -128,6 +127,8 @@ def _run(words: list[str]) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001 - the last resort before a traceback
+        if INTERRUPTS.came:  # in the midst of loading a library, which made another error of it
+            raise KeyboardInterrupt from None
         # The text of a foreign error may hold a secret: only its kind and place are shown.
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(place.filename).name}:{place.lineno}"

@@ -10,6 +10,7 @@ from holdfast.storage._local import LocalStore, sync_file
 from holdfast.storage._memory import MemoryStore
 from holdfast.storage._open import backend_of, open_store
 from holdfast.storage._port import (
+    FullDiskError,
     NotDurableError,
     ObjectInfo,
     ObjectStore,
@@ -27,6 +28,7 @@ from holdfast.storage._registry import OpenObjectStore, register_object_store
 from holdfast.storage._remote import RemoteStore
 
 __all__ = [
+    "FullDiskError",
     "Handle",
     "LocalStore",
     "MemoryStore",

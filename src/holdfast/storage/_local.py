@@ -39,7 +39,7 @@ from holdfast.formats import check_path, temporary_path
 from holdfast.storage._endpoint import host
 from holdfast.storage._file_ids import file_id
 from holdfast.storage._handle import Handle
-from holdfast.storage._port import NotDurableError, ObjectInfo, check_range
+from holdfast.storage._port import FullDiskError, NotDurableError, ObjectInfo, check_range
 
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -205,7 +205,8 @@ class LocalStore(Handle):
             # case.
             if name is os.link and os.path.lexists(target):
                 raise FileExistsError(errno.EEXIST, "taken")  # so writing would be in vain
-            self._in_folder(_parent(temporary), lambda: self._write(temporary, content))
+            aside = _parent(temporary)
+            self._in_folder(aside, lambda: self._write_aside(temporary, content, target))
             self._in_folder(folder, lambda: name(temporary, target))
         except FileExistsError:
             # Whoever reads this answer builds on the other's file: its name must be durable.
@@ -243,6 +244,22 @@ class LocalStore(Handle):
         except FileNotFoundError:
             self._make_folder(Path(folder))
             call()
+
+    def _write_aside(self, temporary: str, content: bytes | BinaryIO, target: str) -> None:
+        """Write a temporary file of what is to have the name `target`.
+
+        Raises:
+            FullDiskError: there is no room for it; it has no name that counts yet.
+        """
+        try:
+            self._write(temporary, content)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            raise FullDiskError(
+                f"cannot create: the disk is full ({error.strerror}): make room, then do it again",
+                path=target.removeprefix(self._prefix),
+            ) from error
 
     def _write(self, temporary: str, content: bytes | BinaryIO) -> None:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)

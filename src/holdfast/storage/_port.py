@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from holdfast.errors import CommitUnknownError, InvalidInputError
+from holdfast.errors import CommitUnknownError, InvalidInputError, UnavailableError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,10 @@ class NotDurableError(CommitUnknownError):
     The system forgets a failed fsync once it told of it, so nothing that succeeds later
     proves that the name would survive a power cut.
     """
+
+
+class FullDiskError(UnavailableError):
+    """The disk is full, and this call stored nothing: known, not guessed."""
 
 
 class ObjectStore(Protocol):
@@ -92,6 +96,7 @@ class ObjectStore(Protocol):
             AlreadyExistsError: perhaps another writer's object, perhaps our own after a
                 hidden retry, perhaps nothing at all (HTTP 409). Read back to learn which.
             NotDurableError: it is there; reading back tells nothing more.
+            FullDiskError: nothing was stored.
             UnsupportedError: the store does not know conditions.
         """
         ...

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast._clock import Clock, SystemClock
 from holdfast.arbiter import (
@@ -43,7 +43,7 @@ from holdfast.formats import (
     version_of,
 )
 from holdfast.options import StorageOptions
-from holdfast.storage import ObjectInfo, ObjectStore, open_store
+from holdfast.storage import ObjectInfo, ObjectStore, SupportsLocalFiles, open_store
 from holdfast.upkeep._candidates import Candidate, find_candidates
 from holdfast.upkeep._doctor_files import FilesExam, sample_of
 from holdfast.upkeep._doctor_shards import ShardsExam
@@ -126,6 +126,7 @@ def doctor(
         reader = tie.arbiter or ConditionalPut(store, Verdict.ENFORCED)
         core = TableCore(store, reader, uri, options)
         findings = [*tie.problems, *_examine(uri, core, tie, seen)]
+        findings = [_with_time(finding, store, seen) for finding in findings]
     finally:
         if tie.arbiter is not None:
             tie.arbiter.close()
@@ -139,6 +140,16 @@ def doctor(
         findings=tuple(sorted(findings, key=lambda f: worst_first.index(f.severity))),
         elapsed=clock.elapsed() - begun,
     )
+
+
+def _with_time(finding: Finding, store: ObjectStore, seen: Survey | None) -> Finding:
+    """Say since when at the earliest: the object's own time, or that of the newest version."""
+    if finding.since is not None:
+        return finding
+    objects = seen.objects if seen is not None else {one.path: one for one in store.list()}
+    versions = [info for path, info in objects.items() if version_of(path) is not None]
+    newest = max(versions or objects.values(), key=lambda info: info.modified, default=None)
+    return replace(finding, since=stamp_of(objects.get(finding.path or "") or newest))
 
 
 def candidates_in(
@@ -187,7 +198,7 @@ def _ask_arbiter(
         advice = "until then nobody can write to the table"
         problem = _pin_problem(uri, store, str(error), advice)
     except HoldfastError as error:
-        problem = _store_problem(uri, pin, error)
+        problem = _store_problem(uri, store, pin, error)
     else:
         return _Tie(pin=pin, arbiter=arbiter, records=records, problems=tuple(_unfit(pin, arbiter)))
     if arbiter is not None:
@@ -211,9 +222,10 @@ def _unfit(pin: Pin, arbiter: Arbiter) -> Iterator[Finding]:
             kind=FindingKind.COMMIT_STORE,
             severity=Severity.WARNING,
             what=f"the commit store is not fit to decide: {what}",
-            advice="change the server's settings, or restore its file, before anybody writes",
-            command=None if pin.store_url == EMBEDDED else f"holdfast store check {pin.store_url}",
-            path=EMBEDDED_PATH if pin.store_url == EMBEDDED else None,
+            advice="change the server's settings, or restore its file, before anybody writes; then "
+            "look again with the command",
+            command=f"holdfast store check {commit_store.url}",
+            path=_place_of(pin),
         )
 
 
@@ -232,9 +244,8 @@ def _pin_problem(uri: str, store: ObjectStore, what: str, advice: str) -> Findin
     )
 
 
-def _store_problem(uri: str, pin: Pin, error: HoldfastError) -> Finding:
+def _store_problem(uri: str, store: ObjectStore, pin: Pin, error: HoldfastError) -> Finding:
     """Tell of a commit store that forgot, is damaged, gone, or gives no answer."""
-    embedded = pin.store_url == EMBEDDED
     if isinstance(error, CommitStoreRegressedError):
         return Finding(
             kind=FindingKind.REGRESSED,
@@ -243,6 +254,7 @@ def _store_problem(uri: str, pin: Pin, error: HoldfastError) -> Finding:
             advice="stop all writers; bring the records back from a backup, or take what the "
             "object store shows with the command",
             command=f"holdfast repair {uri} --confirm",
+            path=_place_of(pin),
         )
     lost = isinstance(error, NotFoundError | CorruptError)
     return Finding(
@@ -251,9 +263,21 @@ def _store_problem(uri: str, pin: Pin, error: HoldfastError) -> Finding:
         what=f"the commit store cannot be asked, so nobody can write: {error}",
         advice="start it, or bring it back from a backup; what is said below does not know "
         "its records",
-        command=f"holdfast repair {uri}" if lost else f"holdfast store check {pin.store_url}",
-        path=EMBEDDED_PATH if embedded else None,
+        command=f"holdfast repair {uri}" if lost else f"holdfast store check {_url(store, pin)}",
+        path=_place_of(pin),
     )
+
+
+def _url(store: ObjectStore, pin: Pin) -> str | None:
+    """Return the address of a commit store without its credentials."""
+    if pin.store_url == EMBEDDED and isinstance(store, SupportsLocalFiles):
+        return f"sqlite:///{store.root / EMBEDDED_PATH}"
+    return pin.store_url
+
+
+def _place_of(pin: Pin) -> str | None:
+    """Return where the commit store is: its file in the table, or its address."""
+    return EMBEDDED_PATH if pin.store_url == EMBEDDED else pin.store_url
 
 
 def _survey(
@@ -323,7 +347,8 @@ def _log(uri: str, store: ObjectStore, seen: Survey, *, shared: bool) -> Iterato
             severity=Severity.NOTE,
             what=f"version {version} ({operation}) was written past Holdfast, beside the log",
             advice="rows that waited in the log then win over it: let such writers go through "
-            "Holdfast, or merge the log first",
+            "Holdfast, or merge the log first, with the command",
+            command=f"holdfast maintain {uri}",
             path=path,
             version=version,
             since=stamp_of(seen.objects.get(path)),

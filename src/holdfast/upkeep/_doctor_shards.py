@@ -24,6 +24,7 @@ from holdfast.formats import (
     KEY_INDEX_LOOKUP,
     SSTABLE_MANIFEST,
     entry_name,
+    log_folder,
     shard_manifest_folder,
     shard_manifest_name,
     shard_of,
@@ -100,7 +101,8 @@ class ShardsExam:
             kind=FindingKind.UNFINISHED,
             severity=Severity.WARNING,
             what=f"{what}: decided, but not in place, so stock readers do not see all rows",
-            advice="the next writer of the shard puts it there",
+            advice="the next writer of the shard puts it there, and so does the command",
+            command=f"holdfast repair {self.uri} --confirm",
             path=entries[0] if entries else path,
             shard=manifest.shard_id,
             since=self._newest_stamp(posixpath.dirname(path)),
@@ -153,7 +155,18 @@ class ShardsExam:
         except _NO_ANSWER:
             raise
         except HoldfastError as error:
-            yield self._problem(shard_id, f"the shard's log cannot be read: {error}", "look at it")
+            regressed = isinstance(error, CommitStoreRegressedError)
+            yield Finding(
+                kind=FindingKind.REGRESSED if regressed else FindingKind.LOG,
+                severity=Severity.PROBLEM,
+                what=f"the shard's log cannot be read: {error}",
+                advice="nobody writes to the shard or reads its rows until then; see what can be "
+                "put back with the command",
+                command=f"holdfast repair {self.uri}",
+                path=log_folder(shard_id),
+                shard=shard_id,
+                since=self._newest_stamp(log_folder(shard_id)),
+            )
             return
         for wound in repair.wounds:
             path = entry_name(shard_id, wound.position).path
@@ -185,15 +198,31 @@ class ShardsExam:
                 ).wound()
             if not self._is_listed(shard_id, table.generation):
                 continue  # merged and collected while we looked
-            if wound is not None or gone:
+            if wound is not None:
                 yield self._broken(shard_id, table, wound, gone)
+            elif gone:
+                yield self._merged(shard_id, table, gone)
+
+    def _merged(self, shard_id: str, table: SsTable, gone: Sequence[str]) -> Finding:
+        """Tell of files that only stock readers still look for: the table has their rows."""
+        return Finding(
+            kind=FindingKind.MISSING,
+            severity=Severity.NOTE,
+            what=f"generation {table.generation} of the shard lacks {len(gone)} of its files; it "
+            "is merged, so no row is lost",
+            advice="let it be taken out of the shard's manifest with the command",
+            command=f"holdfast maintain {self.uri}",
+            path=gone[0],
+            shard=shard_id,
+            since=self._newest_stamp(sstable_path(shard_id, table.path)),
+        )
 
     def _broken(
-        self, shard_id: str, table: SsTable, wound: SstableWound | None, gone: Sequence[str]
+        self, shard_id: str, table: SsTable, wound: SstableWound, gone: Sequence[str]
     ) -> Finding:
-        """Tell of a generation that cannot be read whole; only one that waits is repaired."""
+        """Tell of a generation that cannot be read whole, and waits to be merged."""
         folder = sstable_path(shard_id, table.path)
-        rows = "all" if wound is None or wound.rows is None else wound.rows
+        rows = "all" if wound.rows is None else wound.rows
         lacks = f"lacks {len(gone)} of its files" if gone else "is damaged"
         return Finding(
             kind=FindingKind.MISSING if gone else FindingKind.SHARD,
@@ -202,9 +231,7 @@ class ShardsExam:
             f"{table.physical_rows} rows cannot be read or merged",
             advice="bring back the objects from a backup; else give up what cannot be read, and "
             "keep the other rows, with the command",
-            command=None
-            if wound is None
-            else f"holdfast shard repair {self.uri} {shard_id} --confirm",
+            command=f"holdfast shard repair {self.uri} {shard_id} --confirm",
             path=gone[0] if gone else folder,
             shard=shard_id,
             since=self._newest_stamp(folder),

@@ -65,8 +65,9 @@ class VersionsExam:
                 severity=Severity.NOTE if tied else Severity.WARNING,
                 what=f"no version came of this {operation}, begun on version "
                 f"{change.transaction.read_version}: it failed, or it was lost",
-                advice="if its writer was told that it succeeded, do it again: it cannot be "
-                "rescued",
+                advice="if its writer was told that it succeeded, and the history lacks it, do it "
+                "again: it cannot be rescued",
+                command=f"holdfast history {self.uri}",
                 path=change.info.path,
                 since=stamp_of(change.info),
             )
@@ -127,6 +128,7 @@ class VersionsExam:
                     severity=Severity.NOTE,
                     what=f"version {version} is decided and in place, but not marked so",
                     advice="none needed: a staged copy stays behind until it is vacuumed",
+                    command=f"holdfast vacuum {self.uri}",
                     path=path,
                     version=version,
                     since=stamp_of(listed[version]),
@@ -136,7 +138,7 @@ class VersionsExam:
                     kind=FindingKind.MISSING,
                     severity=Severity.PROBLEM,
                     what=f"version {version} is decided, but its bytes are gone",
-                    advice="somebody deleted them: restore the object from a backup",
+                    advice="somebody deleted them: bring back the object from a backup",
                     path=path,
                     version=version,
                     since=stamp_of(listed.get(version - 1)),
@@ -148,7 +150,8 @@ class VersionsExam:
                     what=f"version {version} is decided, but not in place: stock readers do not "
                     "see it",
                     advice="the next writer through Holdfast puts it there, and so does whoever "
-                    "opens the table with the right to write",
+                    "opens the table with the right to write, and the command",
+                    command=f"holdfast repair {self.uri} --confirm",
                     path=path,
                     version=version,
                     since=stamp_of(listed.get(version - 1)),
@@ -167,8 +170,7 @@ class VersionsExam:
                 else "an object of the table cannot be read as what it should be",
                 advice="its record still holds its bytes: put them back with the command"
                 if held
-                else "if it was damaged, bring it back from a backup; nothing that is said here "
-                "takes it into account",
+                else "bring it back from a backup; nothing that is said here takes it into account",
                 command=f"holdfast repair {self.uri} --confirm" if held else None,
                 path=path,
                 version=version,

@@ -46,9 +46,10 @@ class Finding:
         severity: how bad it is.
         what: what was found, in words.
         advice: what to do.
-        command: the one command that helps, to be run as it is; None where none does.
-        since: since when, as far as the stamps of the store's objects tell, UTC.
-        path: the object or folder it is about.
+        command: the one command that helps, to be run as it is; None where only a backup, or a
+            file that somebody removes by hand, does.
+        since: since when at the earliest, as far as the stamps of the store's objects tell, UTC.
+        path: the object or folder it is about, or the address of the commit store.
         version: the version it is about.
         shard: the shard it is about.
         candidate: for `lost_append`, the append.

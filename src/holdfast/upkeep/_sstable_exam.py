@@ -10,7 +10,7 @@ A store that does not answer is no damage: it is raised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -22,7 +22,13 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.commits import translate_errors
-from holdfast.errors import HoldfastError, NotFoundError, PermissionDeniedError, UnavailableError
+from holdfast.errors import (
+    CorruptError,
+    HoldfastError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+)
 from holdfast.formats import (
     BLOOM_FILE,
     KEY_INDEX_DATA,
@@ -105,8 +111,10 @@ class SstableExam:
             UnavailableError, PermissionDeniedError: the store did not tell.
         """
         self.rows, self._lost = [], 0
-        self.dataset = self._try(lambda: self.sstables.open(self.shard_id, self.table.path))
-        if self.dataset is None:
+        shown = self._shown_files()
+        if shown is not None:
+            self.dataset = self._try(lambda: self.sstables.open(self.shard_id, self.table.path))
+        if shown is None or self.dataset is None:
             return self._wound(SstableDamage.LOST, self.table.physical_rows)
         with TemporaryDirectory(prefix="holdfast-repair-") as copied:
             for part in self.dataset.get_fragments():
@@ -114,7 +122,18 @@ class SstableExam:
         if self._lost:
             kept = any(batch.num_rows for batch in self.rows)
             return self._wound(SstableDamage.POISONED if kept else SstableDamage.LOST, self._lost)
-        return self._wound(SstableDamage.BESIDE, 0) if any(self._broken_beside()) else None
+        return self._wound(SstableDamage.BESIDE, 0) if any(self._broken_beside(shown)) else None
+
+    def _shown_files(self) -> Collection[str] | None:
+        """Return what its manifest names; None if that cannot be read.
+
+        The bytes are looked at: a dataset that is open in this process opens once more without.
+        """
+        folder = sstable_path(self.shard_id, self.table.path)
+        try:
+            return shown_files(self.store.get(f"{folder}/{SSTABLE_MANIFEST}"))
+        except (NotFoundError, CorruptError):
+            return None
 
     def _wound(self, damage: SstableDamage, rows: int | None) -> SstableWound:
         return SstableWound(
@@ -173,7 +192,7 @@ class SstableExam:
         assert self.dataset is not None  # noqa: S101 - opened before its rows are read
         return self.dataset.schema
 
-    def _broken_beside(self) -> Iterator[str]:
+    def _broken_beside(self, shown: Collection[str]) -> Iterator[str]:
         """Yield the files beside the rows that are gone or cannot be read."""
         folder = sstable_path(self.shard_id, self.table.path)
         if self.table.primary_key_bytes is not None:
@@ -181,7 +200,7 @@ class SstableExam:
             if not self._filter_fits(f"{folder}/{BLOOM_FILE}"):
                 yield BLOOM_FILE
         listed = {info.path for info in self.store.list(folder)}
-        for path in sorted(shown_files(self.store.get(f"{folder}/{SSTABLE_MANIFEST}"))):
+        for path in sorted(shown):
             there = any(name.startswith(f"{folder}/{path}") for name in listed)
             if path.startswith("_indices/") and not there:
                 yield path

@@ -163,6 +163,8 @@ def test_wrong_password(userinfo: str, redis_server: servers.Server, connect: Op
             traceback.format_exception(caught.value)
         )
         assert "s3cret" not in said and "wr@ng" not in said
+        ways = ("HOLDFAST_COMMIT_STORE_URL", "--commit-store env:NAME")
+        assert all(one in said for one in ways) == (not userinfo), "where to give a missing one"
 
 
 def test_a_server_that_is_down_and_comes_back(redis_server: servers.Server, connect: Open) -> None:

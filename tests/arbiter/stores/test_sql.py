@@ -105,6 +105,18 @@ def test_wrong_password(server: servers.Server, connect: Open) -> None:
             call()
         said = everything_said(caught.value)
         assert "wr@ng" not in said and "s3cret" not in said
+        assert "has no password" not in said
+
+
+@pytest.mark.requirement("C8")
+@BOTH
+def test_a_missing_password_says_where_to_give_one(server: servers.Server, connect: Open) -> None:
+    store = connect(server.url.replace(f":{servers.QUOTED_PASSWORD}@", "@"))
+    for call in (store.identity, store.set_up):
+        with pytest.raises(PermissionDeniedError, match="The URL has no password") as caught:
+            call()
+        assert "HOLDFAST_COMMIT_STORE_URL" in caught.value.message
+        assert "--commit-store env:NAME" in caught.value.message
 
 
 @BOTH

@@ -75,7 +75,8 @@ _SCHEMA = (
         name text COLLATE "C" PRIMARY KEY, value text NOT NULL)""",
 )
 # A failed connection has no code, only the server's words.
-_REFUSED = ("authentication failed", "no password supplied", "pg_hba.conf", "role ")
+_NO_PASSWORD = "no password supplied"
+_REFUSED = ("authentication failed", "pg_hba.conf", "role ")
 
 
 class PostgresCommitStore(SqlCommitStore):
@@ -180,6 +181,8 @@ class PostgresCommitStore(SqlCommitStore):
             return PermissionDeniedError
         if code in {"42P01", "3D000", "3F000"}:
             return NotFoundError
+        if not code and _NO_PASSWORD in reason:  # by the client: it asks the server nothing
+            return PermissionDeniedError
         if not code and "FATAL" in reason:
             if any(words in reason for words in _REFUSED):
                 return PermissionDeniedError

@@ -139,7 +139,9 @@ class SqliteCommitStore(BaseStore):
         """
         # Most set-ups find everything there, and then need no lock and no right to write.
         with contextlib.suppress(NotFoundError):
-            return self.identity()
+            identity = self.identity()
+            self._use_log()
+            return identity
         with self._translated(), _locked_folder(self.path.parent, self._busy_timeout) as folder:
             connection = self._connect(create=True)
             try:
@@ -164,6 +166,13 @@ class SqliteCommitStore(BaseStore):
                 connection.close()
             _sync(folder)
         return self.identity()
+
+    def _use_log(self) -> None:
+        """Let a file that somebody changed keep a write-ahead log again."""
+        with self._use() as connection:
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+            if mode != "wal" and not getattr(connection, "frozen", False):
+                connection.execute("PRAGMA journal_mode=WAL")
 
     def _sync_name(self, folder: int, connection: sqlite3.Connection) -> None:
         """Make the file's name durable: whoever finds the identity in it relies on that.
