@@ -200,12 +200,17 @@ def refuse_half_tied(target: str, *, tied: bool) -> None:
     """Check that a copy is whole, or that everybody who opens it is stopped."""
     if tied:
         return
-    for reads in (True, False):
+    for use in (read, write):
         with pytest.raises(HoldfastError), contextlib.closing(holdfast.open_table(target)) as copy:
-            if reads:
-                copy.scan().read_all()
-            else:
-                copy.append(row(99))
+            use(copy)
+
+
+def read(table: holdfast.Table) -> None:
+    table.scan().read_all()
+
+
+def write(table: holdfast.Table) -> None:
+    table.append(row(99))
 
 
 class Reached:

@@ -75,7 +75,7 @@ _SCHEMA = (
         name text COLLATE "C" PRIMARY KEY, value text NOT NULL)""",
 )
 # A failed connection has no code, only the server's words.
-_NO_PASSWORD = "no password supplied"
+_NO_PASSWORD = "no password supplied"  # noqa: S105 - the server's words
 _REFUSED = ("authentication failed", "pg_hba.conf", "role ")
 
 
