@@ -13,6 +13,7 @@ import org.apache.spark.sql.sources.StreamSinkProvider;
 import org.apache.spark.sql.streaming.OutputMode;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.holdfast.spark.AddressedTable;
 import org.holdfast.spark.LogSink;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -25,7 +26,7 @@ public class DefaultSource extends PythonDataSourceV2 implements StreamSinkProvi
   @Override
   public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
     if (!LogSink.isAskedFor(new CaseInsensitiveStringMap(properties))) {
-      return super.getTable(schema, partitioning, properties);
+      return new AddressedTable(super.getTable(schema, partitioning, properties), schema, properties);
     }
     return new Table() { // no capabilities: Spark asks for the sink below instead
       @Override

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import holdfast.spark
+from holdfast.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +52,27 @@ def connect(spark: SparkSession, uri: str) -> None:
     stream.trigger(availableNow=True).start(f"{uri}-copy").awaitTermination()
 
 
+def connect_by_name(spark: SparkSession, uri: str) -> None:
+    """Create, change and read a table by its name, on a Connect server that has the jar."""
+    name = f"lake.{Path(uri).stem}"
+    spark.sql(f"CREATE TABLE {name} (id BIGINT, w STRING) TBLPROPERTIES ('primaryKey' = 'id')")
+    spark.sql(f"INSERT INTO {name} VALUES (1, 'a'), (2, 'b')")
+    spark.sql(f"UPDATE {name} SET w = upper(w) WHERE length(w) = 1 AND id = 1")
+    spark.sql(
+        f"MERGE INTO {name} t USING (SELECT id FROM range(2, 4)) s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET w = 'm' "
+        "WHEN NOT MATCHED THEN INSERT (id, w) VALUES (s.id, 'n')"
+    )
+    by_address = spark.read.format("holdfast").load(uri).where("id = 2")
+    assert [tuple(row) for row in by_address.collect()] == [(2, "m")]
+    assert spark.table(name).count() == 3
+    try:
+        holdfast.spark.run_sql(spark, f"DELETE FROM {name}", txn=("job", 1))
+    except UnsupportedError:
+        return
+    raise AssertionError("a txn that nothing carries was taken")
+
+
 def statement(spark: SparkSession, uri: str, text: str, number: str) -> None:
     """Run a statement of SQL under a transaction id; the catalog `lake` is where the table is."""
     del uri
@@ -58,12 +80,14 @@ def statement(spark: SparkSession, uri: str, text: str, number: str) -> None:
 
 
 def main(job: str, master: str, uri: str, *more: str) -> None:
-    if job == "connect":
+    if job.startswith("connect"):
         from pyspark.sql import SparkSession
 
-        builder = holdfast.spark.configure(SparkSession.builder.remote(master))
+        by_name = job == "connect_by_name"
+        catalogs = {"lake": str(Path(uri).parent)} if by_name else {}
+        builder = holdfast.spark.configure(SparkSession.builder.remote(master), catalogs=catalogs)
         spark = builder.getOrCreate()
-        connect(spark, uri)
+        (connect_by_name if by_name else connect)(spark, uri)
     else:
         config = SPECULATION if master.startswith("spark:") else {}
         quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

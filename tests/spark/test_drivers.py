@@ -14,9 +14,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import lance
 import pyspark
 import pytest
 
+from holdfast.spark import jar_path
 from holdfast.spark._java import find_java_home
 from holdfast.spark._python import worker_python
 from spark.conftest import importable_by_workers
@@ -157,3 +159,47 @@ def test_spark_connect_appends_reads_and_streams(uri: str, ids: Ids) -> None:
     run("connect", "local[2]", uri)
     assert ids(uri) == Counter(range(60)) + Counter(range(60, 110))
     assert ids(f"{uri}-copy") == ids(uri)
+
+
+@pytest.mark.requirement("S2")
+def test_spark_connect_has_tables_by_name_where_its_server_has_the_jar(uri: str) -> None:
+    run("connect_by_name", "local[2]", uri)
+    rows = lance.dataset(uri).to_table().to_pylist()
+    assert sorted((row["id"], row["w"]) for row in rows) == [(1, "A"), (2, "m"), (3, "n")]
+
+
+SUBMITTED = """
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+spark.sql("CREATE TABLE lake.t AS SELECT id FROM range(7)")
+spark.read.format("holdfast").load("ROOT/t.lance").write.format("holdfast").mode("append").save(
+    "ROOT/copy.lance"
+)
+spark.stop()
+"""
+
+
+@pytest.mark.requirement("S2")
+def test_spark_submit_needs_the_jar_and_settings_only(tmp_path: Path) -> None:
+    """As docs/how-to/spark.md says: no session of ours."""
+    script = tmp_path / "job.py"
+    script.write_text(SUBMITTED.replace("ROOT", str(tmp_path)))
+    command = [
+        str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
+        *("--master", "local[1]", "--jars", str(jar_path())),
+        *("--conf", "spark.sql.catalog.lake=org.holdfast.spark.HoldfastCatalog"),
+        *("--conf", f"spark.sql.catalog.lake.root={tmp_path}"),
+        str(script),
+    ]
+    environ = {
+        **os.environ,
+        "JAVA_HOME": str(find_java_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    done = subprocess.run(
+        command, env=environ, capture_output=True, text=True, check=False, timeout=240
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert lance.dataset(str(tmp_path / "copy.lance")).count_rows() == 7

@@ -79,6 +79,8 @@ def test_create_refresh_and_search(spark: SparkSession, uri: str, tmp_path: Path
     assert found.columns == ["id", "text", "title", "_score"]
     narrow = reader.option("searchQuery", "storm").option("columns", "id").option("filter", "id<9")
     assert {row.id for row in narrow.load(uri).collect()} <= set(range(9))
+    assert narrow.load(uri).columns == ["id", "_score"]  # whatever columns are asked for
+    assert all(row["_score"] > 0 for row in narrow.load(uri).collect())
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast.spark._jar import CATALOG
 from holdfast.testing import FaultyS3Process
 from spark.conftest import await_listeners
 
@@ -34,6 +35,10 @@ def pages_of(spark: SparkSession) -> str:
     return "\n".join(found)
 
 
+def by_setting(options: dict[str, str]) -> dict[str, str]:
+    return {f".{key}": text for key, text in options.items()}
+
+
 def test_a_secret_shows_nowhere(  # noqa: PLR0917 - fixtures
     spark: SparkSession,
     event_log: Path,
@@ -55,6 +60,11 @@ def test_a_secret_shows_nowhere(  # noqa: PLR0917 - fixtures
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
     query = writer.trigger(availableNow=True).start(server.url("lake", "copy.lance"))
     query.awaitTermination()
+    for key, text in {"": CATALOG, ".root": server.url("lake", ""), **by_setting(options)}.items():
+        spark.conf.set(f"spark.sql.catalog.hidden{key}", text)
+    assert spark.table("hidden.t").where("id < 3").count() == 3
+    settings = "\n".join(str(row) for row in spark.sql("SET -v").collect())
+    settings += "\n".join(str(row) for row in spark.sql("SET").collect())
     with pytest.raises(Exception, match="no column") as wrong:
         spark.read.format("holdfast").options(columns="x", **options).load(uri).count()
     wrong_key = {**options, "storage.aws_secret_access_key": f"{CANARY}-wrong"}
@@ -66,6 +76,7 @@ def test_a_secret_shows_nowhere(  # noqa: PLR0917 - fixtures
     checkpoint = [f.read_text(errors="replace") for f in tmp_path.rglob("*") if f.is_file()]
     shown = {
         "plan": plan,
+        "settings": settings,
         "pages": pages_of(spark),
         "event log": "\n".join(kept),
         "checkpoint": "\n".join(checkpoint),

@@ -297,6 +297,58 @@ def test_changes_of_other_rows_do_not_disturb_a_statement(
     assert table.rows() == table.wanted()
 
 
+UPSERT = (
+    "MERGE INTO TABLE t USING (SELECT FUNCTION(id) n FROM range(3, 5) UNION ALL SELECT 103) s "
+    "ON t.id = s.n WHEN MATCHED THEN UPDATE SET word = 'ours' "
+    "WHEN NOT MATCHED THEN INSERT (id, word) VALUES (s.n, 'ours')"
+)
+
+
+@pytest.mark.requirement("C4", "S2")
+def test_an_upsert_by_key_is_disturbed_by_its_own_keys_only(
+    spark: SparkSession, table: Table
+) -> None:
+    def others(other: Any) -> None:
+        other.update("id = 9", {"word": "'theirs'"})
+        other.append([{"id": 50, "k": 7, "word": "theirs"}])
+
+    function = meddling(spark, table, others)
+    table.sql(UPSERT.replace("FUNCTION", function))
+    table.model |= {3: (0, "ours"), 4: (1, "ours"), 103: (None, "ours")}
+    table.model |= {9: (0, "theirs"), 50: (7, "theirs")}
+    assert table.rows() == table.wanted()
+    twice = [{"id": 4, "k": 7, "word": "theirs"}]  # no key is enforced for an append
+    function = meddling(spark, table, lambda other: other.append(twice))
+    with pytest.raises(PySparkException, match="RowConflictError"):
+        table.sql(UPSERT.replace("FUNCTION", function).replace("'ours'", "'again'"))
+    assert table.rows() == sorted([*table.wanted(), (4, 7, "theirs")])
+
+
+@pytest.mark.requirement("C4", "S2")
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("WHEN MATCHED THEN", "WHEN MATCHED AND t.k = 1 THEN"),
+        ("WHEN MATCHED THEN UPDATE SET word = 'ours'", "WHEN MATCHED THEN DELETE"),
+        ("WHEN NOT MATCHED THEN", "WHEN NOT MATCHED AND s.n > 103 THEN"),
+        ("VALUES (s.n, ", "VALUES (s.n + 1, "),
+        ("ON t.id = s.n", "ON t.id = s.n OR t.k = s.n"),
+        ("VALUES (s.n, 'ours')", "VALUES (s.n, 'ours') WHEN NOT MATCHED BY SOURCE THEN DELETE"),
+    ],
+)
+def test_a_merge_whose_keys_do_not_tell_what_it_looked_at_is_disturbed_by_any_new_row(
+    spark: SparkSession, table: Table, old: str, new: str
+) -> None:
+    row = [{"id": 50, "k": 103, "word": "theirs"}]
+    function = meddling(spark, table, lambda other: other.append(row))
+    statement = UPSERT.replace("FUNCTION", function).replace(old, new)
+    assert statement != UPSERT.replace("FUNCTION", function)
+    with pytest.raises(PySparkException, match="RowConflictError"):
+        table.sql(statement)
+    table.model[50] = (103, "theirs")
+    assert table.rows() == table.wanted()
+
+
 @pytest.mark.requirement("S2")
 def test_all_of_a_statement_reads_one_version(spark: SparkSession, table: Table) -> None:
     """A row that comes while the statement runs is in none of its reads, or in all."""

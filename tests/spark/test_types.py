@@ -83,6 +83,7 @@ def test_types_that_only_lance_has_are_widened(spark: SparkSession, tmp_path: Pa
     [
         types.YearMonthIntervalType(),
         types.VariantType(),
+        types.StringType("UTF8_LCASE"),
         types.ArrayType(types.VariantType()),
         types.MapType(types.StringType(), types.CalendarIntervalType()),
         types.StructType([types.StructField("a", types.YearMonthIntervalType())]),

@@ -7,6 +7,7 @@ Java turns it into the exception that Spark expects.
 | verb | returns |
 |---|---|
 | `load` | a table's facts: see `_facts` |
+| `look` | likewise, of the table that a load by address names |
 | `create`, `plan_create` | where a new table is; `plan_create` only checks that it can be made |
 | `call` | what a verb of a table returned, for a procedure |
 | `merge_waiting` | merges what waits in the log, then as `load`, of that version |
@@ -46,7 +47,7 @@ from holdfast.spark._fresh import fresh_record
 from holdfast.spark._options import STORAGE_PREFIX, SparkOptions, Use, as_s3, parse
 from holdfast.spark._place import Place
 from holdfast.spark._read import version_of
-from holdfast.spark._types import spark_schema, table_schema
+from holdfast.spark._types import spark_schema, table_schema, width_of
 
 if TYPE_CHECKING:
     from holdfast.table import Table
@@ -59,8 +60,6 @@ _NOT_EMPTY = "not_empty"
 _OF_SPARK = {"owner", "external", "is_managed_location", "table_type"}
 _CREATION = ("primaryKey", "vectorColumns", "commitStoreUrl")
 _TRIES = 5
-_TEXT_WIDTH = 24
-_NESTED_WIDTH = 64
 
 Question = Mapping[str, Any]  # Any: JSON
 Options = Mapping[str, str]
@@ -137,6 +136,14 @@ def _load(question: Question, options: Options) -> Mapping[str, Any]:
         raise _NoTableError(str(error)) from error
 
 
+def _look(question: Question, options: Options) -> Mapping[str, Any]:
+    """Return the facts of the table, and the version, that the options of a load name."""
+    del question
+    given = _given(_path(options), options, Use.READ)
+    with Place.of(given).opened() as table:
+        return _facts(table, given)
+
+
 def _merge_waiting(question: Question, options: Options) -> Mapping[str, Any]:
     """Merge what waits in the table's log; return the facts of the version that holds it."""
     del question
@@ -196,7 +203,7 @@ def _facts(table: Table, given: SparkOptions) -> Mapping[str, Any]:
         "columns": {
             f.name: {"sql": quote_name(f.name), "kind": kind} for f, kind in _named(dataset)
         },
-        "widths": {field.name: _width(field.type) for field in dataset.schema},
+        "widths": {field.name: width_of(field.type) for field in dataset.schema},
         "properties": _properties(table, dataset),
         "key": [name for name in key_columns(dataset.schema) if not _may_be_null(dataset, name)],
     }
@@ -226,15 +233,6 @@ _KINDS: Sequence[tuple[str, Callable[[pa.DataType], bool]]] = (
 def _kind(kind: pa.DataType) -> str | None:
     """Return how a value of this type is spelled in a condition; None for no sure spelling."""
     return next((word for word, fits in _KINDS if fits(kind)), None)
-
-
-def _width(kind: pa.DataType) -> int:
-    """Return about how many bytes a value takes; Spark chooses how to join by it."""
-    if types.is_fixed_size_list(kind):
-        return int(kind.list_size) * _width(kind.value_type)
-    if types.is_primitive(kind) or types.is_boolean(kind):
-        return max(1, int(kind.bit_width) // 8)
-    return _NESTED_WIDTH if types.is_nested(kind) else _TEXT_WIDTH
 
 
 def _properties(table: Table, dataset: lance.LanceDataset) -> dict[str, str]:
@@ -524,6 +522,7 @@ _VERBS: Mapping[str, Callable[[Question, Options], Mapping[str, Any]]] = {
     "drop": _drop,
     "drop_namespace": _drop_namespace,
     "load": _load,
+    "look": _look,
     "merge_waiting": _merge_waiting,
     "namespaces": _namespaces,
     "plan_create": _plan_create,

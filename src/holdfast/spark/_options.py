@@ -397,6 +397,8 @@ STORAGE_PREFIX = "storage."
 SIZE_SUFFIX = ".arrow.fixed-size-list.size"
 # What Spark adds of its own accord.
 _OF_SPARK = {"path", "checkpointlocation", "queryname"}
+# What Spark's own catalog adds to a load of a table that was created with `USING holdfast`.
+_OF_CATALOG = {"location", "owner"}
 
 
 def parse(options: Mapping[str, str], use: Use) -> SparkOptions:
@@ -408,6 +410,7 @@ def parse(options: Mapping[str, str], use: Use) -> SparkOptions:
     storage: dict[str, str] = {}
     values: dict[str, Any] = {}  # Any: see `Option.parse`
     sizes: dict[str, int] = {}
+    _refuse_catalog(options)
     for key, text in options.items():
         lower = key.lower()
         if lower.startswith(STORAGE_PREFIX):
@@ -426,6 +429,15 @@ def parse(options: Mapping[str, str], use: Use) -> SparkOptions:
     return SparkOptions(
         path=_path_of(options), storage=StorageOptions(storage), values=values, sizes=sizes
     )
+
+
+def _refuse_catalog(options: Mapping[str, str]) -> None:
+    if _OF_CATALOG & {key.lower() for key in options}:
+        raise InvalidInputError(
+            "Spark's own catalog does not tell Holdfast where its tables are when it writes: drop "
+            "this one, and name tables in a catalog of Holdfast's (session(catalogs=...)) or by a "
+            "temporary view"
+        )
 
 
 def _path_of(options: Mapping[str, str]) -> str:

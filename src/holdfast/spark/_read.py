@@ -26,8 +26,8 @@ from holdfast.options import suggestion
 from holdfast.spark._fresh import FreshPart, fresh_record, parts_of, read_fresh
 from holdfast.spark._options import SparkOptions, Use, parse
 from holdfast.spark._place import Place
-from holdfast.spark._search import SearchPart, is_search, read_search, with_score
-from holdfast.spark._types import batches_for_spark, check_readable, spark_schema
+from holdfast.spark._search import SearchPart, columns_of, is_search, read_search, with_score
+from holdfast.spark._types import batches_for_spark, check_readable, spark_schema, width_of
 
 if TYPE_CHECKING:
     from holdfast.table import Table
@@ -36,7 +36,8 @@ ADDRESSES = {"_rowaddr", "_rowid"}
 """Columns that no table lists and every one has: Lance's address of a row, and its id."""
 
 _PARTITION_BYTES = 64 * 2**20
-_BATCH_ROWS = 16 * 1024
+_BATCH_BYTES = 2 * 2**20  # larger ones cost more: each gets memory that is new to the process
+_BATCH_ROWS = (256, 16 * 1024)
 LIMIT = "secretLimit"
 """How many rows of a task are enough; the catalog in Java gives it, users never do."""
 
@@ -71,7 +72,7 @@ def schema_of(options: Mapping[str, str]) -> StructType:
         dataset = table.dataset(version_of(table, given))
         if given.get("readChangeFeed"):
             return spark_schema(change_schema(dataset.schema, given.get("columns")))
-        return spark_schema(with_score(dataset.schema, given), given.get("columns"))
+        return spark_schema(with_score(dataset.schema, given), columns_of(given))
 
 
 def parse_reading(options: Mapping[str, str]) -> SparkOptions:
@@ -266,19 +267,27 @@ def read_part(
         there = set(dataset.schema.names)
         asked = ADDRESSES & (set(schema.fieldNames()) - there)
         fragments: list[Any] = [dataset.get_fragment(piece.fragment) for piece in group]
+        names = [name for name in schema.fieldNames() if name in there]
         most = limit if rows is None else rows if limit is None else min(rows, limit)
         with translate_errors(place.uri):
             scanner = dataset.scanner(
-                columns=[name for name in schema.fieldNames() if name in there],
+                columns=names,
                 with_row_id="_rowid" in asked,
                 with_row_address="_rowaddr" in asked,
                 filter=condition,
                 fragments=fragments,
-                batch_size=_BATCH_ROWS,
+                batch_size=_batch_rows(dataset.schema, names),
                 limit=most,
                 offset=start or None,
             )
             yield from batches_for_spark(scanner.to_batches(), schema)
+
+
+def _batch_rows(schema: pa.Schema, names: Sequence[str]) -> int:
+    """Return how many rows of these columns make a batch of a good size."""
+    width = sum(width_of(schema.field(name).type) for name in names)
+    least, most = _BATCH_ROWS
+    return max(least, min(most, _BATCH_BYTES // max(1, width)))
 
 
 def _together(piece: Piece) -> tuple[int, int, int | None]:

@@ -47,6 +47,14 @@ def with_score(schema: pa.Schema, given: SparkOptions) -> pa.Schema:
     return schema.append(pa.field(SCORE, pa.float32())) if is_search(given) else schema
 
 
+def columns_of(given: SparkOptions) -> tuple[str, ...] | None:
+    """Return the columns that a load asks for, None for all; a search always has its score."""
+    asked: tuple[str, ...] | None = given.get("columns")
+    if asked is None or not is_search(given) or SCORE in asked:
+        return asked
+    return (*asked, SCORE)
+
+
 def read_search(
     place: Place, part: SearchPart, schema: StructType, given: SparkOptions
 ) -> Iterator[pa.RecordBatch]:

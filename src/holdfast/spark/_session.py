@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import MissingExtraError
+from holdfast.errors import InvalidInputError, MissingExtraError
 from holdfast.spark._jar import Catalogs, catalog_settings
 from holdfast.spark._java import find_java_home
 
@@ -81,7 +81,7 @@ def configure(
 
     It also sets `PYSPARK_PYTHON` (this Python, for the workers), `JAVA_HOME` and, for a local
     Spark, `SPARK_LOCAL_IP` in this process, each only if it is not set yet. On Spark Connect it
-    adds no settings; a server that `remote("local")` starts here gets these three.
+    adds no settings; a server that `remote("local")` starts here gets these three, and catalogs.
 
     Args:
         builder: `SparkSession.builder`, with your settings.
@@ -92,7 +92,7 @@ def configure(
             settings: `{"root": ..., "commitStoreUrl": ..., "allowDrop": "true"}`.
 
     Raises:
-        InvalidInputError: a catalog's name or settings are malformed.
+        InvalidInputError: a catalog's name or settings are malformed, or are a Connect server's.
         MissingExtraError: pyspark or a Java is not installed; the message has the command.
         PermissionDeniedError: a small script to start Java with cannot be written.
     """
@@ -103,13 +103,19 @@ def configure(
     master = given.get("spark.remote") or given.get("spark.master", "")
     _choose_python(local=_is_local(master))
     if connects and not _is_local(master):
+        if catalogs:
+            raise InvalidInputError(
+                "catalogs belong to the Spark Connect server: start it with --jars and the "
+                "settings of the catalogs, see docs/how-to/spark-sql.md",
+                catalogs=", ".join(catalogs),
+            )
         return builder
     if sql.SparkSession.getActiveSession() is None:
         os.environ["JAVA_HOME"] = str(find_java_home())
     if _is_local(master or "local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    if connects:  # to a server that starts here, and takes no settings of ours
-        return builder
+    if connects:  # to a server that starts here
+        return _with_settings(builder, named)
     ours = {
         "spark.ui.enabled": str(ui).lower(),
         "spark.sql.redaction.options.regex": _REDACTED,
@@ -118,7 +124,15 @@ def configure(
     if quiet:
         ours["spark.ui.showConsoleProgress"] = "false"
         ours[_JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={_QUIET.as_uri()}"
-    for key, value in {**ours, **named}.items():
+    return _with_settings(builder, {**ours, **named})
+
+
+def _with_settings(
+    builder: SparkSession.Builder, settings: Mapping[str, str]
+) -> SparkSession.Builder:
+    """Add settings that the user has not given; of jars, ours besides the user's."""
+    given = dict(builder._options)  # noqa: SLF001 - a builder shows them nowhere else
+    for key, value in settings.items():
         if key == _JARS and given.get(key):
             builder = builder.config(key, f"{given[key]},{value}")
         elif key not in given:

@@ -27,7 +27,7 @@ from holdfast.formats import key_columns
 from holdfast.spark._merge_source import MergeWork, WrittenMerge
 from holdfast.spark._options import Use, parse
 from holdfast.spark._place import Place
-from holdfast.spark._sql_keys import InsertedKeys, RowsWithKeys, as_inserts, inserted_keys
+from holdfast.spark._sql_keys import RowsWithKeys, WrittenKeys, as_inserts, written_keys
 from holdfast.spark._tasks import raise_if_error
 from holdfast.storage import open_store
 from holdfast.txn import OwnTxn, TxnLike
@@ -35,7 +35,7 @@ from holdfast.txn import OwnTxn, TxnLike
 if TYPE_CHECKING:
     import lance
 
-    from holdfast.edit import Computed
+    from holdfast.edit import Computed, Where
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +75,8 @@ class ChangeWriter(DataSourceArrowWriter):
         self._applied = False
         self._key: tuple[str, ...] = ()
         self._txn = self._plan(given.get("txnAppId"), given.get("txnVersion"))
+        # An upsert by key looked for the keys that it writes, and for no other row.
+        self._upserts = bool(self._key) and tuple(statement["upsert_key"]) == self._key
         self._work = MergeWork(
             uri=self._place.uri,
             options=dict(given.storage),
@@ -106,7 +108,8 @@ class ChangeWriter(DataSourceArrowWriter):
             return _ChangeMessage(json.dumps(asdict(WrittenMerge())))
         rows = as_inserts(iterator) if self._only_inserts else iterator
         condition = self._looks_at if self._replaces else None
-        return _ChangeMessage(json.dumps(asdict(RowsWithKeys(self._work, condition).write(rows))))
+        task = RowsWithKeys(self._work, condition, all_keys=self._upserts)
+        return _ChangeMessage(json.dumps(asdict(task.write(rows))))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make all changes of the statement one version, or nothing.
@@ -126,14 +129,15 @@ class ChangeWriter(DataSourceArrowWriter):
         ]
         for part in parts:
             raise_if_error(part.error or {})
+        from holdfast.edit import Where  # noqa: PLC0415 - workers do without
         from holdfast.spark._merge_join import computed_of  # noqa: PLC0415 - workers do without
 
         computed = self._complete(computed_of(parts))
         if computed.is_empty and isinstance(self._txn, OwnTxn):
             return
         store = open_store(self._place.uri, self._place.storage)
-        inserted = inserted_keys(parts, store, self._key) if self._key else None
-        self._apply(_Fixed(self._looks_at, computed, inserted))
+        keys = written_keys(parts, store, self._key) if self._key else None
+        self._apply(_Fixed(None if self._upserts else Where(self._looks_at), computed, keys))
 
     def _complete(self, computed: Computed) -> Computed:
         """Add the rows that go, where a condition says which."""
@@ -191,31 +195,27 @@ class _Fixed:
     """A change that Spark has computed on one version, and cannot compute anew.
 
     Args:
-        looks_at: a condition that each row which the statement looked at meets; None for all.
+        where: which rows the statement looked at; None for those with keys that it writes.
         computed: the change.
-        inserted: the keys that it inserts, into a table with a key.
+        keys: the keys that it writes, into a table with a key.
     """
 
-    def __init__(
-        self, looks_at: str | None, computed: Computed, inserted: InsertedKeys | None
-    ) -> None:
-        from holdfast.edit import Where  # noqa: PLC0415 - workers do without
-
-        self._where = Where(looks_at)
+    def __init__(self, where: Where | None, computed: Computed, keys: WrittenKeys | None) -> None:
+        self._where = where
         self._computed = computed
-        self._inserted = inserted
+        self._keys = keys
 
     def compute(self, base: lance.LanceDataset) -> Computed:
         """Return the change, unless it would make a key appear twice."""
-        if self._inserted is not None:
-            self._inserted.check(base, self._computed.gone)
+        if self._keys is not None:
+            self._keys.check(base, self._computed.gone)
         return self._computed
 
     def concerns(self, newest: lance.LanceDataset, fragments: Sequence[Any]) -> bool:
         """Tell whether the statement would have looked at a row in these fragments."""
-        if self._inserted is not None and self._inserted.are_in(newest, fragments):
+        if self._keys is not None and self._keys.are_in(newest, fragments):
             return True
-        return self._where.concerns(newest, fragments)
+        return self._where is not None and self._where.concerns(newest, fragments)
 
     def renew(self) -> None:
         """Do nothing: there is one try."""

@@ -29,6 +29,7 @@ from holdfast.spark._stage import collect, keep_keys
 from holdfast.storage import ObjectStore
 from holdfast.upkeep import MergeKeys, key_of
 
+_INSERTED = "__holdfast_inserted"
 _SHOWN_KEYS = 10
 
 
@@ -38,11 +39,15 @@ class RowsWithKeys(ChangedRows):
     Args:
         work: what to do.
         condition: what the rows meet, in Lance's SQL; None for any.
+        all_keys: keep the keys of rows that it updates, too.
     """
 
-    def __init__(self, work: MergeWork, condition: str | None = None) -> None:
+    def __init__(
+        self, work: MergeWork, condition: str | None = None, *, all_keys: bool = False
+    ) -> None:
         super().__init__(work)
         self._condition = condition
+        self._all_keys = all_keys
         self._keys: list[pa.RecordBatch] = []
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> WrittenMerge:
@@ -61,10 +66,11 @@ class RowsWithKeys(ChangedRows):
     def _note(self, batch: pa.RecordBatch) -> None:
         super()._note(batch)
         if self._work.on:
-            inserted = pc.and_(batch.column(WRITES), pc.is_null(batch.column(ADDRESS)))
-            keys = batch.select(list(self._work.on)).filter(inserted)
-            if keys.num_rows:
-                self._keys.append(keys)
+            written, inserted = batch.column(WRITES), pc.is_null(batch.column(ADDRESS))
+            keys = batch.select(list(self._work.on)).append_column(_INSERTED, inserted)
+            kept = keys.filter(written if self._all_keys else pc.and_(written, inserted))
+            if kept.num_rows:
+                self._keys.append(kept)
 
 
 def as_inserts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -86,30 +92,33 @@ def _check_met(batch: pa.RecordBatch, condition: str, storage_version: str) -> N
         )
 
 
-class InsertedKeys:
-    """The keys that a statement inserts.
+class WrittenKeys:
+    """The keys that a statement inserts and, if it is an upsert, those that it updates.
 
     Args:
         on: the key columns.
-        keys: those of the rows.
+        keys: those of the rows, and whether each row is inserted.
 
     Raises:
-        InvalidInputError: a key is null, or there more than once.
+        InvalidInputError: an inserted key is null, or there more than once.
     """
 
     def __init__(self, on: Sequence[str], keys: pa.Table) -> None:
         self._on = tuple(on)
-        values = key_of(keys, self._on)
-        check_keys(keys, values, self._on)
-        self._set = MergeKeys(self._on, values)
+        inserted = keys.filter(keys.column(_INSERTED))
+        values = key_of(inserted, self._on)
+        check_keys(inserted, values, self._on)
+        self._inserted = MergeKeys(self._on, values)
+        self._all = MergeKeys(self._on, key_of(keys, self._on))
 
     def check(self, base: lance.LanceDataset, gone: Mapping[int, np.ndarray]) -> None:
-        """Refuse keys that a row of a version has, unless that row goes.
+        """Refuse inserted keys that a row of a version has, unless that row goes.
 
         Raises:
             InvalidInputError: there are some; the error names them.
         """
-        for addresses, keys in self._set.matches(base):
+        matches = self._inserted.matches(base) if len(self._inserted.keys) else ()
+        for addresses, keys in matches:
             there = by_fragment([addresses])
             if any(np.setdiff1d(some, gone.get(number, ())).size for number, some in there.items()):
                 shown = ", ".join(str(key) for key in keys.slice(0, _SHOWN_KEYS).to_pylist())
@@ -122,17 +131,17 @@ class InsertedKeys:
 
     def are_in(self, newest: lance.LanceDataset, fragments: Sequence[Any]) -> bool:
         """Tell whether a row in these fragments has one of the keys."""
-        return self._set.are_in(newest, fragments)
+        return self._all.are_in(newest, fragments)
 
 
-def inserted_keys(
+def written_keys(
     parts: Sequence[WrittenMerge], store: ObjectStore, on: Sequence[str]
-) -> InsertedKeys | None:
-    """Return the keys that tasks have kept; None if they inserted no rows.
+) -> WrittenKeys | None:
+    """Return the keys that tasks have kept; None if they wrote no rows that count.
 
     Raises:
-        InvalidInputError: a key is null, or there more than once.
+        InvalidInputError: an inserted key is null, or there more than once.
     """
     staged = collect(parts, store, 0)
     tables = [one for one in (staged.rows, staged.keys) if one is not None]
-    return InsertedKeys(on, pa.concat_tables(tables)) if tables else None
+    return WrittenKeys(on, pa.concat_tables(tables)) if tables else None

@@ -17,7 +17,7 @@
 | struct, map, null                    | struct, map, void            | the same             |
 
 Everything else is refused by name: blobs, times of day, year-month and calendar intervals,
-variants, geometry, user-defined types, decimals of more than 38 digits.
+variants, geometry, user-defined types, text with a collation, decimals of more than 38 digits.
 """
 
 from __future__ import annotations
@@ -79,6 +79,8 @@ _REFUSED = (
 )  # fmt: skip
 _INTEGERS = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.LongType)
 _MOST_DIGITS = 38
+_TEXT_WIDTH = 24
+_NESTED_WIDTH = 64
 
 
 def spark_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> spark.StructType:
@@ -167,6 +169,15 @@ def _unreadable(column: str, kind: str) -> InvalidInputError:
     return InvalidInputError(
         f"column {column!r} is {kind}, which Spark cannot read: name the others with option columns"
     )
+
+
+def width_of(kind: pa.DataType) -> int:
+    """Return about how many bytes a value takes; what has no fixed length is guessed."""
+    if types.is_fixed_size_list(kind):
+        return int(kind.list_size) * width_of(kind.value_type)
+    if types.is_primitive(kind) or types.is_boolean(kind):
+        return max(1, int(kind.bit_width) // 8)
+    return _NESTED_WIDTH if types.is_nested(kind) else _TEXT_WIDTH
 
 
 # Reading: from the table's types to Spark's.
@@ -277,7 +288,7 @@ def _table_field(field: spark.StructField, sizes: Mapping[str, int]) -> pa.Field
 
 
 def _refused(kind: spark.DataType) -> Iterator[spark.DataType]:
-    if isinstance(kind, _REFUSED):
+    if isinstance(kind, _REFUSED) or _has_collation(kind):
         yield kind
     elif isinstance(kind, spark.ArrayType):
         yield from _refused(kind.elementType)
@@ -287,6 +298,11 @@ def _refused(kind: spark.DataType) -> Iterator[spark.DataType]:
     elif isinstance(kind, spark.StructType):
         for field in kind.fields:
             yield from _refused(field.dataType)
+
+
+def _has_collation(kind: spark.DataType) -> bool:
+    """Tell whether text is compared otherwise than by its bytes, which a table would forget."""
+    return isinstance(kind, spark.StringType) and not kind.isUTF8BinaryCollation()
 
 
 def _nullable(kind: pa.DataType) -> pa.DataType:

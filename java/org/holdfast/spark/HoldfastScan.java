@@ -4,8 +4,10 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.HashMap;
+import java.util.Locale;
 import java.util.Map;
 import java.util.OptionalLong;
+import java.util.Set;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.Scan;
@@ -18,22 +20,23 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** Some columns and rows of a table, read by the Python data source. */
 final class HoldfastScan implements SupportsReportStatistics {
+  static final Set<String> WHEN = Set.of("versionasof", "timestampasof", "tag", "freshness");
   private static final int UNKNOWN_WIDTH = 64;
   private final HoldfastTable table;
   private final StructType columns;
   private final Map<String, String> options;
   private final String condition;
-  private final boolean special;
+  private final boolean pins;
   private final int limit;
 
   HoldfastScan(
-      HoldfastTable table, StructType columns, Map<String, String> options, String condition, boolean special, int limit) {
+      HoldfastTable table, StructType columns, Map<String, String> options, String condition, boolean pins, int limit) {
     this.table = table;
     // To count rows, one narrow column is read: a Python source yields no rows without columns.
     this.columns = columns.isEmpty() ? new StructType(new StructField[] {narrowest(table)}) : columns;
     this.options = options;
     this.condition = condition;
-    this.special = special;
+    this.pins = pins;
     this.limit = limit;
   }
 
@@ -61,7 +64,8 @@ final class HoldfastScan implements SupportsReportStatistics {
   public Batch toBatch() {
     Map<String, String> all = new HashMap<>(options);
     JsonNode pinned = table.facts.path("pin");
-    if (!special && !pinned.isMissingNode()) {
+    if (pins && !pinned.isMissingNode()) {
+      all.keySet().removeIf(key -> WHEN.contains(key.toLowerCase(Locale.ROOT)));
       all.put("versionAsOf", pinned.asText());
     }
     if (limit >= 0) {

@@ -24,15 +24,17 @@ final class HoldfastScanBuilder
   private final HoldfastTable table;
   private final Map<String, String> options;
   private final boolean special; // options of the query say what is read: counts are not known
+  private final boolean pins; // whether the version is the table's, and not one of the options
   private StructType columns;
   private Predicate[] pushed = new Predicate[0];
   private int limit = -1;
   private StructType counts;
 
-  HoldfastScanBuilder(HoldfastTable table, Map<String, String> options, boolean special) {
+  HoldfastScanBuilder(HoldfastTable table, Map<String, String> options, boolean special, boolean pins) {
     this.table = table;
     this.options = options;
     this.special = special;
+    this.pins = pins;
     this.columns = table.schema();
   }
 
@@ -119,6 +121,6 @@ final class HoldfastScanBuilder
       all.keySet().removeIf(key -> key.equalsIgnoreCase("filter"));
       all.put("filter", given.isEmpty() ? condition : "(" + given + ") AND " + condition);
     }
-    return new HoldfastScan(table, columns, all, condition, special, limit);
+    return new HoldfastScan(table, columns, all, condition, pins, limit);
   }
 }

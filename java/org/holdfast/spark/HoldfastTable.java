@@ -46,11 +46,16 @@ class HoldfastTable
   private volatile Map<String, String> metrics = Map.of(); // of the newest batch of a stream into the log
 
   HoldfastTable(String name, JsonNode facts, Map<String, String> options) {
+    this(name, facts, options, (StructType) DataType.fromJson(facts.get("schema").asText()));
+  }
+
+  /** Takes some of the table's columns. */
+  HoldfastTable(String name, JsonNode facts, Map<String, String> options, StructType columns) {
     this.name = name;
     this.facts = facts;
     this.options = new HashMap<>(options);
     this.options.put("path", facts.get("path").asText());
-    this.columns = (StructType) DataType.fromJson(facts.get("schema").asText());
+    this.columns = columns;
   }
 
   @Override
@@ -91,7 +96,8 @@ class HoldfastTable
         TableCapability.BATCH_WRITE,
         TableCapability.STREAMING_WRITE,
         TableCapability.OVERWRITE_BY_FILTER,
-        TableCapability.TRUNCATE);
+        TableCapability.TRUNCATE,
+        TableCapability.AUTOMATIC_SCHEMA_EVOLUTION);
   }
 
   /** Tells whether this is one of Holdfast's own tables about a table. */
@@ -106,7 +112,8 @@ class HoldfastTable
     if (isReadOnly()) {
       all.put("secretAbout", facts.get("about").asText());
     }
-    return new HoldfastScanBuilder(this, all, !given.isEmpty() || isReadOnly());
+    boolean special = !given.isEmpty() || isReadOnly();
+    return new HoldfastScanBuilder(this, all, special, !special);
   }
 
   @Override

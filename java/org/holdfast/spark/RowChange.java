@@ -85,12 +85,14 @@ final class RowChange implements SupportsDelta {
   }
 
   /** Returns what Python's writer needs to know of a statement. */
-  static Map<String, String> option(HoldfastTable table, String command, String looksAt, boolean onlyInserts) {
+  static Map<String, String> option(
+      HoldfastTable table, String command, String looksAt, boolean onlyInserts, List<String> upsertKey) {
     Map<String, Object> change = new HashMap<>();
     change.put("command", command);
     change.put("version", Long.parseLong(table.version()));
     change.put("looks_at", looksAt);
     change.put("only_inserts", onlyInserts);
+    change.put("upsert_key", upsertKey);
     try {
       return Map.of("secretChange", JSON.writeValueAsString(change));
     } catch (JsonProcessingException e) {
@@ -113,7 +115,8 @@ final class RowChange implements SupportsDelta {
     @Override
     public DeltaBatchWrite toBatch() {
       StructType rows = RowFeed.schema(info.schema());
-      Map<String, String> options = option(table, command.toString(), looksAt(), false);
+      List<String> key = command == Command.MERGE && Statement.upserts(keyOf(table)) ? keyOf(table) : List.of();
+      Map<String, String> options = option(table, command.toString(), looksAt(), false, key);
       BatchWrite python = table.pythonWriter(info, rows, options).build().toBatch();
       return new Batch(python, info.schema(), info.schema().isEmpty() ? List.of() : keyOf(table)); // of a DELETE
     }

@@ -2,6 +2,7 @@ package org.holdfast.spark;
 
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
@@ -50,7 +51,7 @@ final class WriteInto implements SupportsOverwriteV2 {
     }
     if (replaced != null) {
       HoldfastTable pinned = table.pinned();
-      Map<String, String> how = RowChange.option(pinned, "REPLACE WHERE", replaced, true);
+      Map<String, String> how = RowChange.option(pinned, "REPLACE WHERE", replaced, true, List.of());
       return pinned.pythonWriter(info, how).build();
     }
     if (Statement.onlyInsertsInto(table)) {
@@ -65,6 +66,6 @@ final class WriteInto implements SupportsOverwriteV2 {
           "rows wait in the log of " + table.name() + ", and a MERGE INTO that only inserts cannot look at them: merge them"
               + " first, with CALL system.merge_log, or give the MERGE a WHEN MATCHED clause");
     }
-    return RowChange.option(table, "MERGE", "", true);
+    return RowChange.option(table, "MERGE", "", true, List.of());
   }
 }
