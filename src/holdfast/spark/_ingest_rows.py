@@ -155,13 +155,14 @@ def _ranks(work: IngestWork, rows: pa.Table) -> npt.NDArray[np.int64]:
     for index in range(work.ordered):
         column = rows[f"{ORDER}{index}"].combine_chunks()
         try:
-            ranked = pc.rank(column, null_placement="at_start", tiebreaker="dense")
+            ranked = pc.rank(column, tiebreaker="dense").to_numpy().astype(np.int64)
         except pa.ArrowException as error:
             raise InvalidInputError(
                 "order_by cannot compare values of this type: give a number, a text or a time",
                 type=str(column.type),
             ) from error
-        ranks = ranks * (rows.num_rows + 1) + ranked.to_numpy().astype(np.int64)
+        ranked[column.is_null().to_numpy(zero_copy_only=False)] = 0  # Arrow has them last
+        ranks = ranks * (rows.num_rows + 1) + ranked
         ranks = np.unique(ranks, return_inverse=True)[1].astype(np.int64)
     return ranks
 
