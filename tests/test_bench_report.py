@@ -75,7 +75,7 @@ def test_every_benchmark_keeps_what_it_measured() -> None:
     scripts = [path for path in (ROOT / "benchmarks").glob("*.py") if path.stem[0] != "_"]
     assert {path.stem for path in scripts} == set(bench_report.CHARTS)
     for script in scripts:
-        if script.stem not in {"spark", "stream"}:
+        if script.stem != "spark":
             assert "write_json(" in script.read_text(), script.stem
 
 
