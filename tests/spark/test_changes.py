@@ -285,10 +285,10 @@ def test_sparks_progress_has_entries_files_bytes_and_the_lag_of_each_shard(
     with table.claim_writer("unsharded") as writer:
         for number in range(4):
             writer.put([row(2, number)])
-    (state,) = table.shard_states()
-    entries = state.log_entries
-    assert entries == 5, "a fence, and four entries"
-    query = Feed(spark, table, tmp_path).run(startingVersion=1, maxEntriesPerTrigger=2)
+        (state,) = table.shard_states()
+        entries = state.log_entries
+        assert entries == 5, "a fence, and four entries"
+        query = Feed(spark, table, tmp_path).run(startingVersion=1, maxEntriesPerTrigger=2)
     told = [newest_of(query, number) for number in range(len(query.recentProgress))]
     rows = [one["numInputRows"] for one in query.recentProgress]
     batches = [one["batch"] for one, count in zip(told, rows, strict=True) if count]
