@@ -229,6 +229,8 @@ def test_sigterm_lets_requests_come_to_their_end(tmp_path: Path) -> None:
             server.process.terminate()
             client.close()
             wait_until(lambda: not listens(server.port))  # it has begun to end
+            with pytest.raises(subprocess.TimeoutExpired):
+                server.process.wait(1)  # and waits: for the rest of the request, up to 30 s
             raw.sendall(body[100:])
             assert raw.recv(100).startswith(b"HTTP/1.1 200")
         assert server.process.wait(60) == 0

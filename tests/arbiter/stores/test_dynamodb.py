@@ -166,6 +166,26 @@ def test_a_scan_that_meets_a_change_is_repeated(
     assert [entry.number for entry in store.scan(name)] == [0, 1]
 
 
+def test_a_change_during_a_scan_of_a_known_series_is_noticed(
+    store: DynamoCommitStore, ministack: s3_servers.S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head is read after the records alone if it was seen before: its count must be equal."""
+    name, query, others = series(), store._query, [1]
+    store.put_if_absent(Key(name, 0), b"first")
+    store.scan(name)
+    assert [entry.number for entry in store.scan(name)] == [0]
+
+    def meanwhile(*arguments: Any, **more: Any) -> Any:
+        entries = query(*arguments, **more)
+        while others:
+            with contextlib.closing(connect(s3_servers.dynamodb_url(ministack))) as other:
+                other.put_if_absent(Key(name, others.pop()), b"of another")
+        return entries
+
+    monkeypatch.setattr(store, "_query", meanwhile)
+    assert [entry.number for entry in store.scan(name)] == [0, 1]
+
+
 def test_a_conflict_of_transactions_is_not_an_answer(
     store: DynamoCommitStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
