@@ -773,6 +773,17 @@ def test_a_log_that_the_table_lost_and_a_write_past_one(tmp_path: Path) -> None:
     assert doctor(table.uri).healthy
 
 
+def test_what_changes_no_rows_is_not_written_past_a_log(tmp_path: Path) -> None:
+    """An index that a stock writer builds beside a log: rows that wait win over nothing."""
+    schema = pa.schema([pa.field("k", pa.int64(), nullable=False)])
+    table = holdfast.create_table(tmp_path / "t", schema, primary_key=["k"])
+    with table.claim_writer("unsharded") as writer:
+        writer.put([{"k": 1}])
+    table.append([{"k": 2}])
+    lance.dataset(table.uri).create_scalar_index("k", "BTREE")
+    assert doctor(table.uri).findings == ()
+
+
 def test_every_kind_of_finding_and_doubt_has_a_test() -> None:
     source = Path(__file__).read_text()
     for kind in FindingKind:
