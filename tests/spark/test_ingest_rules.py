@@ -212,8 +212,7 @@ def test_upkeep_of_entries_by_stock_does_not_lock_its_own_run_out(keyed: holdfas
     (shard,) = Driver(keyed).run.epochs
     writer = lance.dataset(keyed.uri).mem_wal_writer(shard)
     writer.put(pa.Table.from_pylist([{"k": 100, "v": "stock"}], schema=KEYED))
-    writer.close()
-    driver = Driver(keyed)
+    driver = Driver(keyed)  # locks stock out before it has flushed
     driver.write(0, rows(1))
     look_after(driver.run)
     assert driver.write(1, rows(2))["taken"], "the run still owns its shard"
