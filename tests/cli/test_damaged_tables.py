@@ -41,7 +41,7 @@ COMMANDS = {
     "adopt": ("adopt", "{uri}"),
     "release": ("release", "{uri}"),
     "store move": ("store", "move", "{uri}", "--to", "sqlite"),
-    "index search": ("index", "search", "{uri}", "text", "word"),
+    "index search": ("index", "search", "{uri}", "text", "word", "-n", "999"),  # all rows
     "copy": ("copy", "{uri}", "--to", "{uri}.copy"),
 }
 PLANS = ("vacuum", "maintain", "shard repair", "wal reset", "rescue", "adopt", "release", "copy")
