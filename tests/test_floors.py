@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tools import house
 
 SOURCES = Path(__file__).resolve().parent.parent / "src"
 
@@ -347,6 +348,28 @@ def concrete_questions(sources: Path) -> list[str]:
         and getattr(node.func, "id", "") == "isinstance"
         and CONCRETE & {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
     ]
+
+
+def participles(sources: Path) -> list[str]:
+    """Return the functions whose whole name is a participle: `opened` instead of `open_table`."""
+    return [
+        f"{module_name(path, sources)}.{name}"
+        for path in sorted(sources.rglob("*.py"))
+        for name in house.find_participles(ast.parse(path.read_text()))
+    ]
+
+
+def test_a_function_is_named_by_a_verb_or_a_noun() -> None:
+    assert participles(SOURCES) == []
+
+
+def test_a_participle_is_noticed(tmp_path: Path) -> None:
+    names = "opened _found needed waiting need applied open_table sorted_rows"
+    plain = "".join(f"def {name}(): ...\n" for name in names.split(" "))
+    inside = "class Log:\n    def flushed(self): ...\n    @property\n    def closed(self): ...\n"
+    tree(tmp_path, "holdfast.wal._x", plain + inside)
+    found = [name.rpartition(".")[2] for name in participles(tmp_path)]
+    assert found == ["opened", "_found", "needed", "waiting", "flushed"]
 
 
 def test_a_class_name_exists_once() -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.server._charts import compared
+from holdfast.server._charts import comparison_chart
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = Path("docs/benchmarks")
@@ -228,7 +228,7 @@ def draw(chart: Chart, rows: Sequence[Row]) -> str | None:
     ]
     if not drawn:
         return None
-    return compared(drawn, title=chart.title, unit=chart.unit, series=list(chart.values))
+    return comparison_chart(drawn, title=chart.title, unit=chart.unit, series=list(chart.values))
 
 
 def charts(chart: Chart, rows: Sequence[Row]) -> Iterator[tuple[str, str, str]]:

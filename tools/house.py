@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import statistics
 import tokenize
 from collections import Counter
@@ -18,6 +19,19 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "holdfast"
 CONCRETE = {"LocalStore", "RemoteStore", "MemoryStore", "RecordedDecisions", "ConditionalPut"}
+# Participles that do not end with -ed, and words with that end that are none.
+IRREGULAR = re.compile(
+    "begun|bound|built|caught|chosen|done|drawn|driven|forgotten|found|frozen|given|gone|grown|held"
+    "|hidden|kept|known|laid|lent|lost|made|met|paid|said|seen|sent|shown|spent|taken|told|torn"
+    "|understood|won|worn|written"
+)
+NO_PARTICIPLES = re.compile(
+    "bring|embed|everything|exceed|feed|meaning|need|nothing|proceed|ring|seed|setting|shed|speed"
+    "|string|succeed|thing"
+)
+KNOWN_TO_USERS = re.compile(
+    "applied|elapsed|fired|given|redacted|started|subscribed|unsharded|watched"
+)
 
 
 def main() -> None:
@@ -48,6 +62,9 @@ def main() -> None:
         "imports into another package's module": sum(starmap(count_doors, trees.items())),
         "`isinstance` on a concrete store or arbiter": sum(starmap(count_powers, trees.items())),
         "class names that exist twice": sum(count > 1 for count in classes.values()),
+        "functions named by a bare participle": sum(
+            len(list(find_participles(tree))) for tree in trees.values()
+        ),
         "lines that are comments, %": round(100 * sum(map(count_comments, trees)) / sum(lines), 1),
     }
     print("| what | figure |\n|---|---:|")
@@ -80,6 +97,24 @@ def count_powers(path: Path, tree: ast.Module) -> int:
         and bool(CONCRETE & {name.id for name in ast.walk(node) if isinstance(name, ast.Name)})
         for node in ast.walk(tree)
     )
+
+
+def find_participles(tree: ast.Module) -> Iterator[str]:
+    """Yield functions and methods whose whole name is a participle; properties may be."""
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    homes: list[ast.Module | ast.ClassDef] = [tree, *classes]
+    for node in (node for home in homes for node in home.body):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        decorators = " ".join(ast.unparse(one) for one in node.decorator_list)
+        if _is_participle(node.name.strip("_")) and "property" not in decorators:
+            yield node.name
+
+
+def _is_participle(name: str) -> bool:
+    if "_" in name or KNOWN_TO_USERS.fullmatch(name) or NO_PARTICIPLES.fullmatch(name):
+        return False
+    return name.endswith(("ed", "ing")) or IRREGULAR.fullmatch(name) is not None
 
 
 def count_comments(path: Path) -> int:

@@ -152,7 +152,7 @@ def _create(
     hook: Any = operation
     with operation.raising_outcome():
         made = create_hooked(hook, schema, fragments)
-        operation.returned(int(made.version))
+        operation.note_success(int(made.version))
     if isinstance(arbiter, SupportsSeries):
         confirm_pin(store, arbiter.pin)
     return table

@@ -227,7 +227,7 @@ class StorageOptions(Mapping[str, str]):
         return len(self._options)
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{k}={_shown(k, v)}" for k, v in sorted(self._options.items()))
+        shown = ", ".join(f"{k}={_printable_value(k, v)}" for k, v in sorted(self._options.items()))
         return f"StorageOptions({shown})"
 
     __str__ = __repr__
@@ -417,7 +417,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _shown(key: str, value: str) -> str:
+def _printable_value(key: str, value: str) -> str:
     if value.startswith(_ENV):
         return value
     # A name may mean one thing to one backend and another elsewhere: all must be printable.

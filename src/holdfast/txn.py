@@ -76,19 +76,19 @@ def parse_txn(value: TxnLike) -> Txn:
         case FreeTxn(text):
             return parse_txn(text)
         case OwnTxn(text):
-            return OwnTxn(_checked(text, "a transaction id"))
+            return OwnTxn(_check_text(text, "a transaction id"))
         case str():
-            return FreeTxn(_checked(value, "a transaction id"))
+            return FreeTxn(_check_text(value, "a transaction id"))
         case (str() as app, int() as number) if not isinstance(number, bool):
             if not 0 <= number <= _MAX_NUMBER:
                 raise InvalidInputError("a transaction number is 0 to 2**63-1", number=number)
-            return AppTxn(_checked(app, "an application's name"), number)
+            return AppTxn(_check_text(app, "an application's name"), number)
     raise InvalidInputError(
         "a transaction id is a pair (app, number) or a string", given=repr(value)[:80]
     )
 
 
-def _checked(text: str, what: str) -> str:
+def _check_text(text: str, what: str) -> str:
     if not 0 < len(text) <= _MAX_CHARS or not text.isprintable():
         raise InvalidInputError(f"{what} has 1 to {_MAX_CHARS} printable characters")
     return text

@@ -309,7 +309,7 @@ def test_a_memory_of_ids_is_put_only_in_the_table_that_was_opened(lake: Lake) ->
     before = {info.path for info in store.list()}
     with pytest.raises(StaleHandleError):
         fresh_memory.prepare(1)
-    memory.flushed(second)  # tells nobody, and puts nothing
+    memory.put_flushed(second)  # tells nobody, and puts nothing
     with pytest.raises(StaleHandleError):
         remember(TableCore(store, arbiter), SHARD, second)
     assert {info.path for info in store.list()} == before

@@ -36,7 +36,7 @@ MUTANTS = [
         "entries are not read before the merge that took them in",
         PLAN,
         PLANS,
-        (("if not self._read_logs(self._needed(following)) or not", "if not"),),
+        (("if not self._read_logs(self._needed_positions(following)) or not", "if not"),),
     ),
     Mutant("a merge is not quiet", PLAN, PLANS, ((MERGED, "        if False:\n"),)),
     Mutant(

@@ -105,7 +105,7 @@ class ModelCommits:
     def __init__(self, files: BuildFiles) -> None:
         self._files = files
 
-    def superseded(self, _plan: Plan) -> int | None:
+    def superseding_version(self, _plan: Plan) -> int | None:
         return None
 
     def commit(self, complete: Complete) -> tuple[int, bool]:

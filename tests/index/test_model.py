@@ -236,7 +236,7 @@ MUTANTS = {
             programs=[finalizer],
             prepare=final_part_missing,
             half_made=True,
-            code=finalize(("            self._copy(plan, self._differing(plan))\n", "")),
+            code=finalize(("            self._copy(plan, self._differing_files(plan))\n", "")),
         ),
         "FAILED|INCOMPLETE",
     ),

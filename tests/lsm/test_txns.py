@@ -120,7 +120,7 @@ def repeat(hands: Hands, world: World) -> None:
         newest = ShardManifests(
             TableCore(hands.store, hands.arbiter, ids=hands.ids), SHARD
         ).latest()
-        tip = max(Log(TableCore(hands.store, hands.arbiter), SHARD).listed(), default=0)
+        tip = max(Log(TableCore(hands.store, hands.arbiter), SHARD).list_entries(), default=0)
         known.read(max(tip, newest.replay_after if newest else 0))
     appender = WalAppender.claim(
         TableCore(hands.store, hands.arbiter, clock=StillClock(), ids=hands.ids), SHARD

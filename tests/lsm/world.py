@@ -266,7 +266,7 @@ class Hands:
         assert current is not None
         return {SHARD: current.current_generation - 1}
 
-    def waiting(self, merged: Mapping[str, int]) -> list[str]:
+    def waiting_shards(self, merged: Mapping[str, int]) -> list[str]:
         current = self.manifests.latest()
         assert current is not None
         tailer = WalTailer(self.core, SHARD)
@@ -376,7 +376,7 @@ class ModelBase:
     def __init__(self, hands: Hands) -> None:
         self._hands = hands
 
-    def merged(self, shard_id: str) -> int:
+    def merged_generation(self, shard_id: str) -> int:
         return self._hands.base().compacted.get(shard_id, 0)
 
     def begin(self, shard_id: str, sstables: Sequence[SsTable]) -> ModelPass | None:
@@ -576,7 +576,7 @@ class AllShards:
     def flush(self, _shard_id: str) -> int:
         return self._hands.supersede(fence=False)[SHARD]
 
-    def merged(self) -> Mapping[str, int]:
+    def merged_generations(self) -> Mapping[str, int]:
         return self._hands.base().compacted
 
     def merge(self, _shard_ids: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from holdfast.errors import InvalidInputError
 from holdfast.formats._sstable import TOMBSTONE
 from holdfast.memtable import IndexConfig, MemTable, Reading
-from holdfast.memtable._filter import matching
+from holdfast.memtable._filter import find_matching
 from holdfast.memtable._parts import FAN
 
 pytestmark = pytest.mark.requirement("W12")
@@ -172,15 +172,15 @@ def test_filters_mean_what_they_mean_on_a_table(tmp_path: Any, condition: str) -
         expected = dataset.to_table(filter=condition, with_row_id=True)["_rowid"].to_pylist()
     except Exception:  # noqa: BLE001 - then ours must refuse it, too
         with pytest.raises(InvalidInputError):
-            matching(rows, condition, VERSION)
+            find_matching(rows, condition, VERSION)
         return
-    assert matching(rows, condition, VERSION).tolist() == sorted(expected)
+    assert find_matching(rows, condition, VERSION).tolist() == sorted(expected)
 
 
 @pytest.mark.parametrize("condition", ["", "n >", "nothing = 1", "n = 'a' +", "; drop table t"])
 def test_a_filter_that_is_none_is_refused(condition: str) -> None:
     with pytest.raises(InvalidInputError):
-        matching(pa.table({"n": [1]}), condition, VERSION)
+        find_matching(pa.table({"n": [1]}), condition, VERSION)
 
 
 TEXT = pa.schema(

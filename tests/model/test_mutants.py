@@ -711,7 +711,7 @@ def test_mutant_a_409_lets_a_creator_replace_the_pin(monkeypatch: pytest.MonkeyP
         "holdfast.arbiter._pinning",
         (
             "continue  # a 409, just when a rival may be creating: never a plain put here",
-            "store.put(PIN_PATH, body)\n                return _pinned(pin)",
+            "store.put(PIN_PATH, body)\n                return _report_pin(pin)",
         ),
     )
     monkeypatch.setattr(create_scenarios, "pin_to_commit_store", careless.pin_to_commit_store)

@@ -98,7 +98,7 @@ class Lake:
         if current is None:
             return None
         log = Log(self.table.core, shard)
-        last = max(log.listed(), default=0)
+        last = max(log.list_entries(), default=0)
         entries = list(log.entries(current.replay_after, last))
         batches = [batch for entry in entries for batch in entry.batches]
         if not batches:

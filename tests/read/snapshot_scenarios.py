@@ -203,7 +203,7 @@ class Steps:
         current = manifests.latest()
         assert current is not None
         log = Log(TableCore(self.store, self.arbiter), SHARD)
-        last = max(log.listed(), default=0)
+        last = max(log.list_entries(), default=0)
         if last <= current.replay_after:
             return
         rows: Rows = {}

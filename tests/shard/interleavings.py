@@ -266,9 +266,9 @@ def a_lead_that_is_not_passed_on() -> Any:
 class Sleepy(GroupCommit):
     """A queue whose callers wake nobody when they are done."""
 
-    def _done(self) -> GroupItem | None:
+    def _finish_group(self) -> GroupItem | None:
         group = self._group
-        first = super()._done()
+        first = super()._finish_group()
         for item in group:
             item.follower = None
         return first

@@ -11,7 +11,7 @@ import pytest
 import holdfast
 import holdfast.wal._slots
 from holdfast.shard._claims import claim_slots
-from holdfast.shard._rows import rows_of, stored
+from holdfast.shard._rows import rows_of, stored_batch
 from holdfast.testing._faulty_s3 import FaultyS3
 from holdfast.txn import AppTxn
 from holdfast.upkeep import Status
@@ -35,7 +35,9 @@ def test_the_next_run_of_a_long_log_reads_little(
     given = (server.url("bucket", "t"), server.storage_options())
     table = holdfast.create_table(given[0], SCHEMA, storage_options=given[1])
     base, slots = claim_slots(table.versions, "unsharded")
-    row = stored([rows_of(pa.RecordBatch.from_pylist([{"id": 1}], SCHEMA), base)], base.log_schema)
+    row = stored_batch(
+        [rows_of(pa.RecordBatch.from_pylist([{"id": 1}], SCHEMA), base)], base.log_schema
+    )
     for number in range(ENTRIES if keeps else KEPT + 50):
         txn = AppTxn("q", number, in_order=True)
         taken = append_at(table.core.arbiter, slots.next, row, [txn])

@@ -245,7 +245,7 @@ def test_a_task_that_runs_twice_and_late_writes_once(spark: SparkSession, uri: s
     batches = rows.append_column("__holdfast_shard", numbers).to_batches()
     first = _ingest_rows.write_entries(work, iter(batches))
     assert _ingest_rows.write_entries(work, iter(batches)) == first
-    run.done(
+    run.finish_batch(
         1, 1, {n: [WrittenEntries(*one) for one in some] for n, some in first["taken"].items()}
     )
     write(frame(spark, range(20, 30)), 2)
@@ -524,7 +524,7 @@ def test_a_shard_whose_rows_came_to_two_tasks_is_an_error(tmp_path: Path) -> Non
     """The second finds its place taken under its own ids: its rows are lost, and it is done."""
     answer = tmp_path / "answer.json"
     answer.write_text(json.dumps([{"taken": {"0": [[5, 0, True]]}}, {"taken": {"1": []}}]))
-    assert _ingest._taken(answer) == {0: [WrittenEntries(5, 0, True)], 1: []}
+    assert _ingest._read_taken(answer) == {0: [WrittenEntries(5, 0, True)], 1: []}
     answer.write_text(json.dumps([{"taken": {"0": [[5, 0, True]]}}] * 2))
     with pytest.raises(HoldfastError, match="rows of one shard to two tasks"):
-        _ingest._taken(answer)
+        _ingest._read_taken(answer)

@@ -80,7 +80,7 @@ class Driver:
         if "error" not in answer:
             taken = answer["taken"]
             written = {n: [WrittenEntries(*one) for one in some] for n, some in taken.items()}
-            self.run.done(batch, self.ingest.parts, written)
+            self.run.finish_batch(batch, self.ingest.parts, written)
         return answer
 
 
@@ -166,7 +166,7 @@ def test_a_task_writes_nothing_into_a_table_that_was_made_anew(
 
 def test_a_missing_answer_is_said(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match="another machine than the driver's Python"):
-        _ingest._taken(tmp_path / "none.json")
+        _ingest._read_taken(tmp_path / "none.json")
 
 
 def test_a_run_notices_that_nobody_could_read_its_log(

@@ -25,7 +25,7 @@ from holdfast.errors import InvalidInputError, RowConflictError
 from holdfast.spark import _merge, _stage
 from holdfast.spark._merge import StagedUpsert
 from holdfast.spark._merge_join import JoinedMerge
-from holdfast.spark._merge_source import grouped, packed_offsets, unpacked_offsets
+from holdfast.spark._merge_source import group_fragments, packed_offsets, unpacked_offsets
 from spark.task_functions import same_but_dies_once
 
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string()), ("v", pa.list_(pa.float32(), 2))])
@@ -195,14 +195,14 @@ def test_offsets_travel_packed() -> None:
 
 
 def test_fragments_are_read_in_groups() -> None:
-    assert grouped({0: 10, 1: 10, 2: 500_000, 3: 1, 4: 900_000, 5: 1}) == (
+    assert group_fragments({0: 10, 1: 10, 2: 500_000, 3: 1, 4: 900_000, 5: 1}) == (
         (0, 1),
         (2,),
         (3,),
         (4,),
         (5,),
     )
-    assert grouped({}) == ()
+    assert group_fragments({}) == ()
 
 
 # Other writers meanwhile
@@ -351,14 +351,14 @@ def test_each_way_is_taken(
     spark: Any, t: holdfast.spark.SparkTable, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     ways: list[str] = []
-    real = _merge.SparkMerge._chosen
+    real = _merge.SparkMerge._choose_change
 
     def chosen(self: Any, base: Any) -> Any:
         made = real(self, base)
         ways.append(type(made).__name__)
         return made
 
-    monkeypatch.setattr(_merge.SparkMerge, "_chosen", chosen)
+    monkeypatch.setattr(_merge.SparkMerge, "_choose_change", chosen)
     t.merge_into(large(source(spark, 0, 5, "new"), way), on="id")
     kinds = {"small": "DataMerge", "staged": StagedUpsert.__name__, "joined": JoinedMerge.__name__}
     assert ways == [kinds[way]]

@@ -331,7 +331,7 @@ def test_an_object_that_its_record_still_holds(place: Place, what: str, damage: 
         "old version": version_name(newest - 1).path,
         "shard manifest": shard_manifest_name(shard, manifest.version).path,
         "log entry": entry_name(
-            shard, max(Log(TableCore(place.store, arbiter), shard).listed()) - 1
+            shard, max(Log(TableCore(place.store, arbiter), shard).list_entries()) - 1
         ).path,
     }[what]
     arbiter.close()

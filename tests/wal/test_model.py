@@ -139,7 +139,7 @@ MUTANTS: dict[str, tuple[dict[str, list[tuple[str, str]]], dict[str, object]]] =
                 (
                     "    def replay(self) -> Iterator[Entry]:",
                     "    def _early_replay(self):\n"
-                    "        end = max([self._replay_after, *self._log.listed()])\n"
+                    "        end = max([self._replay_after, *self._log.list_entries()])\n"
                     "        return [e for e in self._log.entries(self._replay_after, end) if not e.fence]\n\n"
                     "    def replay(self):\n        return self._early\n\n"
                     "    def replay_late(self) -> Iterator[Entry]:",
@@ -288,7 +288,7 @@ MUTANTS: dict[str, tuple[dict[str, list[tuple[str, str]]], dict[str, object]]] =
             APPENDER: [
                 (
                     "                return None\n            if entry is None:\n                return place",
-                    "                raise fenced(self.shard_id, self.epoch, 0) from None\n"
+                    "                raise fenced_error(self.shard_id, self.epoch, 0) from None\n"
                     "            if entry is None:\n                return place",
                 )
             ]
@@ -321,9 +321,9 @@ MUTANTS: dict[str, tuple[dict[str, list[tuple[str, str]]], dict[str, object]]] =
         {
             "_tailer": [
                 (
-                    "        later = max(self._log.listed(), default=0) > position\n",
+                    "        later = max(self._log.list_entries(), default=0) > position\n",
                     "        boundary = self._boundary.read()\n"
-                    "        later = max(self._log.listed(), default=0) > position\n",
+                    "        later = max(self._log.list_entries(), default=0) > position\n",
                 ),
                 ("        boundary = self._boundary.read()  # after", "        # after"),
             ]

@@ -57,7 +57,7 @@ def check_address(store: ObjectStore, commit_store: CommitStore, pin: Pin) -> No
     """
     here = address_of(store)
     try:
-        known = _known(commit_store, pin)
+        known = _stored_addresses(commit_store, pin)
         if known is None:
             known = _keep_first(commit_store, pin, here, location_series(store))
     except StaleHandleError as error:
@@ -114,7 +114,7 @@ def is_at_home(store: ObjectStore, commit_store: CommitStore, pin: Pin) -> bool:
         CorruptError: the known addresses cannot be read.
         UnavailableError: the commit store did not tell.
     """
-    known = _known(commit_store, pin)
+    known = _stored_addresses(commit_store, pin)
     return known is None or location_series(store) in known.values()
 
 
@@ -127,7 +127,7 @@ def location_series(store: ObjectStore) -> str:
     return f"location/{hashlib.sha256(place.encode()).hexdigest()}"
 
 
-def _known(commit_store: CommitStore, pin: Pin) -> Mapping[str, str] | None:
+def _stored_addresses(commit_store: CommitStore, pin: Pin) -> Mapping[str, str] | None:
     value = commit_store.get(_key(pin))
     return None if value is None else _decode(value)
 

@@ -106,7 +106,7 @@ class ConditionalPut(Handle):
                     ) from error
                 raise
             else:
-                return self._decided(name, Won(), attempt.number, begun)
+                return self._report_decision(name, Won(), attempt.number, begun)
             try:
                 body_there = beside[0] if beside else self._store.get(name.path)
             except NotFoundError:
@@ -116,7 +116,7 @@ class ConditionalPut(Handle):
             except HoldfastError as error:
                 raise _unknown(name, attempt.number, error) from error
             decision: Decision = Won() if token.encode() in body_there else Lost(body_there)
-            return self._decided(name, decision, attempt.number, begun)
+            return self._report_decision(name, decision, attempt.number, begun)
         raise _no_outcome(name, attempt, None if sent else refusal)
 
     def _put(self, path: str, body: bytes, beside: list[bytes] | None) -> None:
@@ -159,7 +159,9 @@ class ConditionalPut(Handle):
     def close(self) -> None:
         """Do nothing: the object store's client needs no closing."""
 
-    def _decided(self, name: Name, decision: Decision, attempts: int, begun: float) -> Decision:
+    def _report_decision(
+        self, name: Name, decision: Decision, attempts: int, begun: float
+    ) -> Decision:
         emit(
             EventKind.DECIDED,
             name=name.path,

@@ -182,7 +182,9 @@ def connect_store(
         InvalidInputError, MissingExtraError: as for `connect_commit_store`.
     """
     embedded = commit_store == EMBEDDED
-    connected = _embedded(store, create=create) if embedded else connect_commit_store(commit_store)
+    connected = (
+        _open_embedded(store, create=create) if embedded else connect_commit_store(commit_store)
+    )
     local_only = getattr(connected, "local_only", False)
     single_host = getattr(connected, "single_host", False)
     if local_only and not single_host and backend_of(url) not in {"file", "memory"}:
@@ -197,7 +199,7 @@ def connect_store(
     return connected
 
 
-def _embedded(store: ObjectStore, *, create: bool) -> CommitStore:
+def _open_embedded(store: ObjectStore, *, create: bool) -> CommitStore:
     if not isinstance(store, LocalStore):
         raise InvalidInputError(
             "commit_store='sqlite' is for tables on local disk: give a URL",

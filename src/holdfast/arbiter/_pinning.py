@@ -68,7 +68,7 @@ def pin_to_condition(store: ObjectStore, arbiter: ConditionalPut, ids: Ids) -> P
     pin = Pin(table_id=ids.token(), arbiter=ArbiterKind.CONDITIONAL_PUT, location=store.location)
     decision = arbiter.decide(Name.single(PIN_PATH), encode_pin(pin), pin.table_id)
     if isinstance(decision, Won):
-        return _pinned(pin)
+        return _report_pin(pin)
     there = decode_pin(decision.body)
     _check_kind(there, ArbiterKind.CONDITIONAL_PUT, store.location)
     return there
@@ -195,11 +195,11 @@ def _put_pin(store: ObjectStore, pin: Pin) -> Pin:
         # A creator with another commit store may have put its pin over ours, or the store may have
         # ignored the condition. Whoever reads its own pin back goes on; the other one is refused.
         confirm_pin(store, pin)
-        return _pinned(pin)
+        return _report_pin(pin)
     raise UnavailableError("the store keeps refusing the pin: try again", location=store.location)
 
 
-def _pinned(pin: Pin) -> Pin:
+def _report_pin(pin: Pin) -> Pin:
     emit(
         EventKind.PINNED,
         location=pin.location,

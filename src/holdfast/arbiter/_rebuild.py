@@ -247,7 +247,7 @@ def _wrong(store: ObjectStore, series: _Series, records: Mapping[int, Record]) -
         if number <= series.flushed:
             continue
         name = Name(record.path, series.name, number)
-        held = _held(store, record)
+        held = _held_bytes(store, record)
         if held is None and number in series.there:
             continue  # a record without bytes has nothing to give
         try:
@@ -259,7 +259,7 @@ def _wrong(store: ObjectStore, series: _Series, records: Mapping[int, Record]) -
             yield Wrong(name=name, record=record, body=held, missing=False)
 
 
-def _held(store: ObjectStore, record: Record) -> bytes | None:
+def _held_bytes(store: ObjectStore, record: Record) -> bytes | None:
     """Return the decided bytes if the record has them, or they wait where it says."""
     body = record.body
     if body is None and record.staged is not None:

@@ -422,7 +422,7 @@ class RecordedDecisions(Handle):
             except CollectedError:
                 # The number is at or below the boundary. If an earlier try of ours landed, was
                 # finished by a helper and collected since, the decision is ours nevertheless.
-                return self._collected(name, record, sent=sent)
+                return self._resolve_collected(name, record, sent=sent)
             except HoldfastError as error:
                 if sent:  # an earlier try may have landed: this refusal says nothing of it
                     raise _unknown(name, decided=False) from error
@@ -445,7 +445,7 @@ class RecordedDecisions(Handle):
             raise _unknown(name, decided=False) from error
         return None if value is None else decode_record(value)
 
-    def _collected(self, name: Name, record: Record, *, sent: bool) -> Record:
+    def _resolve_collected(self, name: Name, record: Record, *, sent: bool) -> Record:
         """Find out whether a decision whose record is gone was ours.
 
         Raises:
@@ -465,7 +465,7 @@ class RecordedDecisions(Handle):
         # The record is gone, but the token in the bytes says whose they are; tokens are never used
         # twice.
         ours = make_record(name.path, body, record.token, after=None, inline=True)
-        return ours.finished()
+        return ours.to_finished()
 
     def _await_previous(self, name: Name, before: Record) -> bytes | None:
         """Give whoever decided the name before the time to copy it; for speed alone.
@@ -605,7 +605,7 @@ class RecordedDecisions(Handle):
         value = self._ask(name, lambda: self._commit_store.get(Key(series, number)))
         if value is None:
             if number > self._boundary(name):
-                raise self._forgotten(name, number)
+                raise self._forgotten_error(name, number)
             return
         before = decode_record(value)
         self._check_lineage(name, record, before.token)
@@ -618,7 +618,7 @@ class RecordedDecisions(Handle):
         if body is None and record.staged is not None:
             body = self._object(record.staged)
         if body is None or not self._is_stale_copy(name, stale):
-            raise self._changed(name, record, stale)
+            raise self._changed_error(name, record, stale)
         decided = body
         self._ask(name, lambda: self._put_back(name.path, decided))
         emit(EventKind.FINISHED, name=name.path)
@@ -640,7 +640,7 @@ class RecordedDecisions(Handle):
             return body
         if self._record(name) is None and name.number <= self._boundary(name):
             raise CollectedError("collected a moment ago: read the table again", name=name.path)
-        raise self._forgotten(name, name.number + 1)
+        raise self._forgotten_error(name, name.number + 1)
 
     def _is_stale_copy(self, name: Name, body: bytes) -> bool:
         return self._ask(
@@ -720,7 +720,7 @@ class RecordedDecisions(Handle):
         if record.state is RecordState.STAGED:
             # Marked final before the staged bytes are removed: a record that is still STAGED
             # promises that they are there.
-            old, final = encode_record(record), encode_record(record.finished())
+            old, final = encode_record(record), encode_record(record.to_finished())
             self._ask(name, lambda: self._commit_store.compare_and_set(self._key(name), old, final))
         # Read after the copy, and from the commit store itself: a failover that lost our record
         # since step 3 must not be acknowledged. One request tells of the name before, ours, and the
@@ -731,9 +731,9 @@ class RecordedDecisions(Handle):
             self._confirm_collected(name, record)
             return ()
         if there is None or there.token != record.token:
-            raise self._forgotten(name, name.number)
+            raise self._forgotten_error(name, name.number)
         if before is None and record.after and name.number - 1 > self._boundary(name):
-            raise self._forgotten(name, name.number - 1)
+            raise self._forgotten_error(name, name.number - 1)
         # The one before ours can be forgotten as well as ours: then a second history is being
         # written below us, and what we acknowledge would not be part of it.
         if before is not None and record.after:
@@ -768,7 +768,7 @@ class RecordedDecisions(Handle):
         behind = [(number, one) for number, one in sorted(records.items()) if number > name.number]
         return records.get(name.number - 1), records.get(name.number), behind
 
-    def _forgotten(self, name: Name, number: int) -> CommitStoreRegressedError:
+    def _forgotten_error(self, name: Name, number: int) -> CommitStoreRegressedError:
         return CommitStoreRegressedError(
             "the commit store no longer knows a decision that it made: stop writing, see "
             "docs/troubleshooting.md",
@@ -786,7 +786,7 @@ class RecordedDecisions(Handle):
         if body is None:
             raise _unknown(name, decided=True)
         if not record.matches(body):
-            raise self._changed(name, record, body)
+            raise self._changed_error(name, record, body)
 
     def _remove_staged(self, record: Record) -> None:
         if record.staged is None:
@@ -842,7 +842,7 @@ class RecordedDecisions(Handle):
         self._refuse_replaced(name)
         if self._is_stale_copy(name, body):
             return None
-        raise self._undecided(name, body)
+        raise self._undecided_error(name, body)
 
     def _check_lineage(self, name: Name, record: Record, known: str) -> None:
         """Refuse a decision that was built on another predecessor than the one we know."""
@@ -858,7 +858,7 @@ class RecordedDecisions(Handle):
             store=self._commit_store.url,
         )
 
-    def _undecided(self, name: Name, body: bytes) -> HoldfastError:
+    def _undecided_error(self, name: Name, body: bytes) -> HoldfastError:
         """Explain bytes that no record covers: the commit store forgot, or somebody wrote past us.
 
         Foreign bytes carry the token of the decision they were built on, which is still
@@ -890,7 +890,7 @@ class RecordedDecisions(Handle):
         )
         return {decode_record(entry.value).token.encode() for entry in entries}
 
-    def _changed(self, name: Name, record: Record, body: bytes) -> HoldfastError:
+    def _changed_error(self, name: Name, record: Record, body: bytes) -> HoldfastError:
         """Explain bytes that differ from the record."""
         return ForeignVersionError(
             "the bytes at this name are not the decided ones: somebody wrote past Holdfast, or "

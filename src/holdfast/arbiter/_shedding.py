@@ -35,7 +35,7 @@ def shed_bodies(commit_store: CommitStore, series: str, number: int) -> None:
         for entry in commit_store.scan(series, after=below, limit=highest - below):
             record = decode_record(entry.value)
             if entry.number <= highest and record.state is RecordState.INLINE:
-                smaller = encode_record(record.finished())
+                smaller = encode_record(record.to_finished())
                 changes.append(Replacement(entry.number, entry.value, smaller))
         _replace(commit_store, series, changes)
 

@@ -28,13 +28,13 @@ def row_codes(rows: pa.Table) -> Codes:
     """Return a number per row: equal numbers for rows that are equal bit by bit, and only those."""
     codes = np.zeros(rows.num_rows, np.int64)
     for column in rows.columns:
-        codes = _joined(codes, _column_codes(_whole(column)))
+        codes = _join_codes(codes, _column_codes(_whole(column)))
     return codes
 
 
 def key_codes(rows: pa.Table, keys: Sequence[str]) -> Codes:
     """Return a number per row: equal numbers for equal keys, from 0 on."""
-    return _encoded(key_values([_whole(rows[name]) for name in keys]))
+    return _encode_column(key_values([_whole(rows[name]) for name in keys]))
 
 
 def compare(before: pa.Table, after: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, list[str]]:
@@ -50,12 +50,12 @@ def compare(before: pa.Table, after: pa.Table, keys: Sequence[str]) -> tuple[pa.
     both = pa.concat_tables([before, after])
     first = before.num_rows
     codes = row_codes(both)
-    gone = np.flatnonzero(_left(codes[:first], codes[first:]))
-    came = np.flatnonzero(_left(codes[first:], codes[:first])) + first
+    gone = np.flatnonzero(_unmatched_rows(codes[:first], codes[first:]))
+    came = np.flatnonzero(_unmatched_rows(codes[first:], codes[:first])) + first
     old, new = np.zeros(0, np.int64), np.zeros(0, np.int64)
     if keys and len(gone) and len(came):
         marks = key_codes(both, keys)
-        old, new = _paired(marks[gone], marks[came])
+        old, new = _pair_rows(marks[gone], marks[came])
     images = np.stack([gone[old], came[new]], axis=1).reshape(-1)
     gone, came = np.delete(gone, old), np.delete(came, new)
     places = np.concatenate([gone, images, came])
@@ -63,7 +63,7 @@ def compare(before: pa.Table, after: pa.Table, keys: Sequence[str]) -> tuple[pa.
     return both.take(pa.array(places)), types
 
 
-def _left(mine: Codes, theirs: Codes) -> Mask:
+def _unmatched_rows(mine: Codes, theirs: Codes) -> Mask:
     """Tell of each of my rows whether the other side has none left that is equal."""
     size = int(max(mine.max(initial=-1), theirs.max(initial=-1))) + 1
     # Codes of many columns are sparse: counting by them would need a table of all that are
@@ -87,7 +87,7 @@ def ranks(codes: Codes) -> Codes:
     return places
 
 
-def _paired(old: Codes, new: Codes) -> tuple[Codes, Codes]:
+def _pair_rows(old: Codes, new: Codes) -> tuple[Codes, Codes]:
     """Return the places of rows with one key, the first of one side with the first of the other."""
     most = int(max(ranks(old).max(initial=0), ranks(new).max(initial=0))) + 1
     _, mine, theirs = np.intersect1d(
@@ -97,16 +97,16 @@ def _paired(old: Codes, new: Codes) -> tuple[Codes, Codes]:
     return mine[order], theirs[order]
 
 
-def _joined(first: Codes, second: Codes) -> Codes:
+def _join_codes(first: Codes, second: Codes) -> Codes:
     width = int(second.max(initial=0)) + 1
     # The product of two codes must stay in 64 bits: packed anew they are below the number of rows.
     if (int(first.max(initial=0)) + 1) * width >= _WIDEST:
-        first, second = _packed(first), _packed(second)
+        first, second = _pack_codes(first), _pack_codes(second)
         width = int(second.max(initial=0)) + 1
     return first * width + second
 
 
-def _packed(codes: Codes) -> Codes:
+def _pack_codes(codes: Codes) -> Codes:
     return np.unique(codes, return_inverse=True)[1].astype(np.int64)
 
 
@@ -118,19 +118,21 @@ def _column_codes(column: pa.Array) -> Codes:
     if pa.types.is_dictionary(kind):
         return _column_codes(column.dictionary_decode())
     if pa.types.is_floating(kind):  # by their bits: a NaN is equal to itself
-        return _encoded(column.view(f"int{kind.bit_width}"))
+        return _encode_column(column.view(f"int{kind.bit_width}"))
     if pa.types.is_struct(kind):
         codes: Codes = column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
         for part in column.flatten():
-            codes = _joined(codes, _column_codes(part))
+            codes = _join_codes(codes, _column_codes(part))
         return codes
     lists = _as_bytes(column)
     if lists is not None:
-        return _encoded(lists)
+        return _encode_column(lists)
     try:
-        return _encoded(column)
+        return _encode_column(column)
     except pa.ArrowNotImplementedError:
-        return _encoded(pa.array([repr(value) for value in column.to_pylist()], pa.large_string()))
+        return _encode_column(
+            pa.array([repr(value) for value in column.to_pylist()], pa.large_string())
+        )
 
 
 def _as_bytes(column: pa.Array) -> pa.Array | None:
@@ -156,7 +158,7 @@ def _as_bytes(column: pa.Array) -> pa.Array | None:
     return pc.if_else(column.is_valid(), made, None) if column.null_count else made
 
 
-def _encoded(column: pa.Array) -> Codes:
+def _encode_column(column: pa.Array) -> Codes:
     indices = column.dictionary_encode(null_encoding="encode").indices
     return np.asarray(indices.to_numpy(zero_copy_only=False), np.int64)
 

@@ -32,7 +32,7 @@ _WAY_OUT = (
 )
 
 
-def collected(what: str, **details: object) -> CollectedError:
+def collected_error(what: str, **details: object) -> CollectedError:
     """Return the error of a reader that came too late."""
     return CollectedError(
         f"{what} was collected before its changes were read: {_WAY_OUT}", **details
@@ -125,7 +125,7 @@ class History:
             if self.look(version).time <= moment:
                 return version
         if not listed or listed[-1] > 1:
-            raise collected("the version of that time", time=moment.isoformat())
+            raise collected_error("the version of that time", time=moment.isoformat())
         return 0
 
     def look(self, version: int) -> VersionLook:
@@ -147,7 +147,7 @@ class History:
     def _read(self, version: int) -> VersionLook:
         body = self._core.arbiter.read(version_name(version))
         if body is None:
-            raise collected("a version", version=version)
+            raise collected_error("a version", version=version)
         head, facts = Head(body), VersionFacts(body)
         entry = read_log_entry(body) if head.has_indexes else None
         check_log_id(head.config, entry, version=version)
@@ -165,7 +165,7 @@ class History:
         """Return the shards there are."""
         return [one for one in self._core.shard_ids() if self._of(one).latest() is not None]
 
-    def covered(self, shard_id: str, generation: int) -> int:
+    def covered_position(self, shard_id: str, generation: int) -> int:
         """Return the last position of a shard's log that a generation covers.
 
         Raises:
@@ -182,7 +182,7 @@ class History:
             return -1 if self._log(shard_id).read(0) is not None else 0
         position = find_covered(self._of(shard_id), generation)
         if position is None:
-            raise collected(
+            raise collected_error(
                 "the record of how far a generation reaches",
                 shard_id=shard_id,
                 generation=generation,
@@ -194,7 +194,7 @@ class History:
         known = cursor.log.get(shard_id)
         if known is not None:
             return known
-        return self.covered(shard_id, self.look(cursor.version).merged.get(shard_id, 0))
+        return self.covered_position(shard_id, self.look(cursor.version).merged.get(shard_id, 0))
 
     def tip(self, shard_id: str, after: int) -> int:
         """Return the last position of a shard's log, at `after` or behind it.
@@ -205,7 +205,7 @@ class History:
         manifest = self._of(shard_id).latest()
         flushed = -1 if manifest is None else manifest.replay_after
         if after < flushed and not self._is_there(shard_id, after + 1):
-            raise collected("a log entry", shard_id=shard_id, position=after + 1)
+            raise collected_error("a log entry", shard_id=shard_id, position=after + 1)
         return _last_present(partial(self._is_there, shard_id), max(after, flushed))
 
     def _is_there(self, shard_id: str, position: int) -> bool:
@@ -233,12 +233,14 @@ class History:
                 if rows >= most:
                     break
         except WalGapError as error:
-            raise collected("a log entry", shard_id=shard_id, position=position + 1) from error
+            raise collected_error(
+                "a log entry", shard_id=shard_id, position=position + 1
+            ) from error
         return position, rows
 
     def positions_at(self, shard_id: str, moment: datetime) -> int:
         """Return the last position that was stored by a time, by the store's clock; -1: none."""
-        listed = self._log(shard_id).listed()
+        listed = self._log(shard_id).list_entries()
         limit = moment.timestamp()
         return max((at for at, info in listed.items() if info.modified <= limit), default=-1)
 
@@ -255,7 +257,7 @@ class History:
         )
 
     def _above(self, shard_id: str, merged: int, position: int) -> ShardRecord | None:
-        after = self.covered(shard_id, merged)
+        after = self.covered_position(shard_id, merged)
         if position <= after:
             return None
         manifest = self._of(shard_id).latest()
@@ -264,7 +266,7 @@ class History:
         # into a later version are not named any more, and their entries are read instead.
         for one in () if manifest is None else manifest.sstables:
             if one.generation == merged + len(sstables) + 1:
-                reach = self.covered(shard_id, one.generation)
+                reach = self.covered_position(shard_id, one.generation)
                 if reach > position:
                     break
                 sstables.append((one.generation, one.path))

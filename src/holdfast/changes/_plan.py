@@ -90,7 +90,7 @@ class ChangePlan:
     steps: tuple[Step, ...]
     end: ChangeCursor
 
-    def measured(self) -> dict[str, int]:
+    def measure(self) -> dict[str, int]:
         """Return how many log entries, files and, about, bytes the steps read."""
         return {
             "entries": sum(one.entries for one in self.steps if isinstance(one, Logged)),
@@ -135,7 +135,9 @@ class _Walk:
             following = self._history.look(self.cursor.version + 1)
             # The log before the version that merged it: its entries tell each change in order, the
             # version only what came of them.
-            if not self._read_logs(self._needed(following)) or not self._version(following):
+            if not self._read_logs(self._needed_positions(following)) or not self._version(
+                following
+            ):
                 return
         if target.log is not None and not self._read_logs(target.log):
             return
@@ -179,13 +181,13 @@ class _Walk:
             self.cursor = replace(self.cursor, files=self.cursor.files + end - done)
         return end == len(fragments)
 
-    def _needed(self, following: VersionLook) -> dict[str, int]:
+    def _needed_positions(self, following: VersionLook) -> dict[str, int]:
         """Return how far logs must be read before a version is: what it merged is in them."""
         if not self._fresh:
             return {}
         before = self._history.look(self.cursor.version).merged
         return {
-            shard_id: self._history.covered(shard_id, generation)
+            shard_id: self._history.covered_position(shard_id, generation)
             for shard_id, generation in following.merged.items()
             if before.get(shard_id, 0) != generation
         }
@@ -196,7 +198,7 @@ class _Walk:
             return True
         at = {one: self._history.position(self.cursor, one) for one in through}
         ends = {one: max(at[one], end) for one, end in through.items()}
-        allowed = self._allowed({one: ends[one] - at[one] for one in through})
+        allowed = self._share_entries({one: ends[one] - at[one] for one in through})
         whole = True
         for shard_id, end in ends.items():
             first, last = at[shard_id], min(end, at[shard_id] + allowed[shard_id])
@@ -218,7 +220,7 @@ class _Walk:
         self._add(step, entries=through - after, rows=rows)
         return through
 
-    def _allowed(self, waiting: Mapping[str, int]) -> Mapping[str, int]:
+    def _share_entries(self, waiting: Mapping[str, int]) -> Mapping[str, int]:
         """Share the entries that are left evenly, so that no shard starves behind a busy one."""
         left = self._entries
         if left is None:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.changes._compare import INSERT, compare
-from holdfast.changes._history import collected
+from holdfast.changes._history import collected_error
 from holdfast.changes._log_rows import distinct_keys, find_changes, find_old
 from holdfast.changes._rows import TIME, change_rows, fit_rows
 from holdfast.changes._steps import Compared, Inserted, Logged, Step
@@ -60,18 +60,18 @@ class StepReader:
             for table in self._tables(step):
                 yield from table.to_batches(max_chunksize=_BATCH_ROWS)
         except NotFoundError as error:
-            raise collected("a file", version=step.version) from error
+            raise collected_error("a file", version=step.version) from error
 
     def _tables(self, step: Step) -> Iterator[pa.Table]:
         match step:
             case Inserted():
-                return self._inserted(step)
+                return self._read_inserted(step)
             case Compared():
-                return self._compared(step)
+                return self._read_compared(step)
             case Logged():
-                return self._logged(step)
+                return self._read_logged(step)
 
-    def _inserted(self, step: Inserted) -> Iterator[pa.Table]:
+    def _read_inserted(self, step: Inserted) -> Iterator[pa.Table]:
         view = self._view(step.part.record)
         fragments: list[object] = []
         above = step.part.fragments is None
@@ -83,12 +83,12 @@ class StepReader:
             rows = fit_rows(pa.Table.from_batches([batch]), self._columns)
             yield change_rows(rows, INSERT, version=step.version, time=step.time)
 
-    def _compared(self, step: Compared) -> Iterator[pa.Table]:
+    def _read_compared(self, step: Compared) -> Iterator[pa.Table]:
         before, after = self._view(step.before), self._view(step.after)
         gone = [self._side(before, step.removed)]
         came = [self._side(after, step.added)]
         for fragment in step.masked:
-            lost, regained = self._masked(before, after, fragment)
+            lost, regained = self._read_masked(before, after, fragment)
             gone.append(lost)
             came.append(regained)
         keys = [name for name in after.columns.keys if name in before.columns.keys]
@@ -116,7 +116,7 @@ class StepReader:
             batches = view.batches(names, fragments=chosen, levels=False)
         return pa.Table.from_batches(batches, view.schema(names))
 
-    def _masked(self, before: View, after: View, fragment: int) -> tuple[pa.Table, pa.Table]:
+    def _read_masked(self, before: View, after: View, fragment: int) -> tuple[pa.Table, pa.Table]:
         """Return the rows that a fragment lost, and those that it regained."""
         old, new = self._addresses(before, fragment), self._addresses(after, fragment)
         lost = self._at(before, fragment, np.setdiff1d(old, new, assume_unique=True))
@@ -150,12 +150,12 @@ class StepReader:
         batches = above.without(rows.combine_chunks().to_batches(), keys)
         return pa.Table.from_batches(batches, rows.schema)
 
-    def _logged(self, step: Logged) -> Iterator[pa.Table]:
+    def _read_logged(self, step: Logged) -> Iterator[pa.Table]:
         view = self._view(step.state)
         if not view.columns.keys:
             for entry in self._entries(step):
                 rows = fit_rows(_rows_of(entry, view.columns), self._columns)
-                yield self._told(step, rows, INSERT, np.full(rows.num_rows, entry.position))
+                yield self._logged_rows(step, rows, INSERT, np.full(rows.num_rows, entry.position))
             return
         parts, positions = [], []
         for entry in self._entries(step):
@@ -176,7 +176,7 @@ class StepReader:
             keys,
         )
         if rows.num_rows:
-            yield self._told(step, fit_rows(rows, self._columns), types, at)
+            yield self._logged_rows(step, fit_rows(rows, self._columns), types, at)
 
     def _entries(self, step: Logged) -> Iterator[Entry]:
         """Yield the entries with rows."""
@@ -192,9 +192,11 @@ class StepReader:
                     yield entry
         except WalGapError as error:
             # The plan saw its end, and nothing is missing in a log but what was collected.
-            raise collected("a log entry", shard_id=step.shard_id, position=position + 1) from error
+            raise collected_error(
+                "a log entry", shard_id=step.shard_id, position=position + 1
+            ) from error
 
-    def _told(
+    def _logged_rows(
         self, step: Logged, rows: pa.Table, types: str | Sequence[str], positions: np.ndarray
     ) -> pa.Table:
         """Return change rows of the log; their time is that of the store when it got the entry."""

@@ -148,7 +148,7 @@ def _tips(history: History, start: ChangeCursor, newest: int) -> dict[str, int]:
                 shard_id,
                 known.get(shard_id, history.position(start, shard_id)),
             ),
-            history.covered(shard_id, merged.get(shard_id, 0)),
+            history.covered_position(shard_id, merged.get(shard_id, 0)),
         )
         for shard_id in history.shards()
     }

@@ -32,7 +32,7 @@ def create(
     replace: bool,
 ) -> Exit:
     """Index a column."""
-    with _opened(target) as table, Building() as progress:
+    with _open_table(target) as table, Building() as progress:
         done = table.create_index(
             column,
             "fts",
@@ -48,7 +48,7 @@ def create(
 
 def refresh(target: Target, name: str, tasks: int | None, memory_mb: int | None) -> Exit:
     """Index what was added since."""
-    with _opened(target) as table, Building() as progress:
+    with _open_table(target) as table, Building() as progress:
         done = table.refresh_index(
             name, tasks=1 if tasks is None else tasks, memory_mb=memory_mb, progress=progress
         )
@@ -57,14 +57,14 @@ def refresh(target: Target, name: str, tasks: int | None, memory_mb: int | None)
 
 def finalize(target: Target, build: str) -> Exit:
     """Bring a build to its end."""
-    with _opened(target) as table, Building() as progress:
+    with _open_table(target) as table, Building() as progress:
         done = table.finalize_index(build, progress=progress)
     return _print_built(done)
 
 
 def ls(target: Target) -> Exit:
     """List indexes and open builds."""
-    with _opened(target) as table:
+    with _open_table(target) as table:
         indexes = [asdict(info) for info in table.indexes()]
         builds = [asdict(info) for info in table.index_builds()]
     lines = [
@@ -84,7 +84,7 @@ def ls(target: Target) -> Exit:
 
 def show(target: Target, name: str) -> Exit:
     """Show one index."""
-    with _opened(target) as table:
+    with _open_table(target) as table:
         index = next((one for one in table.indexes() if one.name == name), None)
     if index is None:
         raise NotFoundError("there is no index of this name", index=name)
@@ -105,7 +105,7 @@ def search(
 ) -> Exit:
     """Search a column."""
     wanted = None if columns is None else columns.split(",")
-    with _opened(target) as table:
+    with _open_table(target) as table:
         answer = table.search(column, query, limit, columns=wanted, filter=condition)
     rows: list[dict[str, Any]] = answer.to_pylist()  # Any: whatever the columns hold
     names = [name for name in answer.column_names if name != "_score"]
@@ -116,7 +116,7 @@ def search(
 
 
 @contextmanager
-def _opened(target: Target) -> Iterator[holdfast.Table]:
+def _open_table(target: Target) -> Iterator[holdfast.Table]:
     opened = holdfast.open_table(target.uri, target.options, commit_store=target.commit_store)
     with closing(opened) as table:
         yield table

@@ -118,7 +118,7 @@ def read_batches(source: Source, schema: pa.Schema, batch_rows: int) -> Iterator
         size = os.fstat(file.fileno()).st_size if name != "-" else 0
         try:
             tables = _fitted_parts(_read(file, source, schema, batch_rows), source, schema, size)
-            yield from _divided(tables, batch_rows)
+            yield from _divide_batches(tables, batch_rows)
         except InvalidInputError as error:
             if "file" in error.details:
                 raise
@@ -135,14 +135,14 @@ def _fitted_parts(
     """Yield parts with the table's types, and tell how far the file is after each."""
     told = 0
     for batch, position in parts:
-        yield _fitted(pa.Table.from_batches([batch]), schema, source.name)
+        yield _fit_table(pa.Table.from_batches([batch]), schema, source.name)
         now = max(told, min(size, int(position)))
         source.tell(now - told)
         told = now
     source.tell(size - told)
 
 
-def _divided(tables: Iterator[pa.Table], rows: int) -> Iterator[pa.RecordBatch]:
+def _divide_batches(tables: Iterator[pa.Table], rows: int) -> Iterator[pa.RecordBatch]:
     """Yield batches of so many rows each, and the rest, however the reader divided them."""
     waiting: pa.Table | None = None
     for table in tables:
@@ -230,7 +230,7 @@ def _read_arrow(file: IO[bytes]) -> Iterator[tuple[pa.RecordBatch, float]]:
     return ((batch, body.tell()) for batch in batches)
 
 
-def _fitted(table: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
+def _fit_table(table: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
     """Return the rows with the table's types; what cannot be cast is refused."""
     unknown = [column for column in table.column_names if column not in schema.names]
     if unknown:

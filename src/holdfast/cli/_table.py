@@ -64,7 +64,7 @@ def adopt(target: Target, accept: int | None, *, confirm: bool) -> Exit:
             pin = adopted.pin
     else:
         _check_adoption(uri, store, pin, commit_store)
-    by = _shown(commit_store)
+    by = _printable_address(commit_store)
     shown = {
         "done": confirm,
         "uri": uri,
@@ -141,7 +141,7 @@ def release(target: Target, *, confirm: bool) -> Exit:
     return Exit.OK
 
 
-def _shown(commit_store: str | None) -> str | None:
+def _printable_address(commit_store: str | None) -> str | None:
     """Return a commit store as it may be shown."""
     if commit_store is None or commit_store == EMBEDDED:
         return commit_store

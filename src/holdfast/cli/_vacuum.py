@@ -44,9 +44,9 @@ def run(
         "version": done.version,
         "objects": len(done.leftovers),
         "bytes": done.size,
-        "leftovers": [_shown(one) for one in done.leftovers],
+        "leftovers": [_leftover_fields(one) for one in done.leftovers],
         "listed": done.raised,
-        "waiting": [_shown(one) for one in done.waiting],
+        "waiting": [_leftover_fields(one) for one in done.waiting],
     }
     print_result(shown, _text(done))
     return Exit.OK
@@ -76,7 +76,7 @@ def parse_interval(text: str, option: str) -> timedelta:
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
-def _shown(one: Leftover) -> dict[str, object]:
+def _leftover_fields(one: Leftover) -> dict[str, object]:
     return {
         "kind": one.kind.value,
         "path": one.path,

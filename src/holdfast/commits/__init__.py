@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         records_of,
         require_versions,
         transaction_of,
-        unfinished,
+        unfinished_versions,
     )
     from holdfast.commits._joined import join_rows
     from holdfast.commits._lance import is_foreign, is_panic, meaning_of, told_by, translate_errors
@@ -123,7 +123,7 @@ __all__ = [
     "touch",
     "transaction_of",
     "translate_errors",
-    "unfinished",
+    "unfinished_versions",
 ]
 
 __getattr__ = load_names(
@@ -142,7 +142,7 @@ __getattr__ = load_names(
         "_history": (
             "VERSIONS_FOLDER Records TableStatus VersionInfo foreign in_parallel "
             "list_versions read_history read_status read_version records_of require_versions "
-            "transaction_of unfinished"
+            "transaction_of unfinished_versions"
         ),
         "_joined": "join_rows",
         "_lance": "is_foreign is_panic meaning_of told_by translate_errors",

@@ -325,7 +325,7 @@ class Appender:
         queue = self._versions.queue
         with queue.line() as line:
             queue.wait(line)
-            after = _joined(appends)
+            after = _join_markers(appends)
             version = self._direct.commit(transaction, shape, txns, all_durable, after)
         if version is not None and self._local:
             self._direct.leave_hint(version)
@@ -349,7 +349,7 @@ class AppendPlan(LancePlan):
             edit=self._when_durable,
             files=[file for append in appends for file in append.files],
             begun_on=min(begun_on, default=None),
-            after=_joined(appends),
+            after=_join_markers(appends),
             built_anew=True,
         )
         self._appends = appends
@@ -357,7 +357,7 @@ class AppendPlan(LancePlan):
 
     def open(self, hook: CommitHook) -> lance.LanceDataset:
         """Return the version that an append brought, if it is the newest still."""
-        return self._borrowed(hook) or super().open(hook)
+        return self._borrowed_handle(hook) or super().open(hook)
 
     def operation(self, newest: lance.LanceDataset) -> tuple[LanceOperation, int]:
         """Return one append of all fragments."""
@@ -376,7 +376,7 @@ class AppendPlan(LancePlan):
             check_not_due(self.versions.core.store, read_mark(read_config(manifest)), files)
         return manifest
 
-    def _borrowed(self, hook: CommitHook) -> lance.LanceDataset | None:
+    def _borrowed_handle(self, hook: CommitHook) -> lance.LanceDataset | None:
         """Return the newest handle that the appends brought, unless there is a newer version.
 
         Only to save time: a version that is decided but not there yet shows in the decision.
@@ -393,7 +393,7 @@ class AppendPlan(LancePlan):
         return None
 
 
-def _joined(appends: Sequence[Append]) -> After | None:
+def _join_markers(appends: Sequence[Append]) -> After | None:
     """Return what the log must be merged to for all of them."""
     generations: dict[str, int] = {}
     for append in appends:

@@ -89,7 +89,7 @@ class LancePlan(CommitPlan[Committed]):
                 self._refuse_applied(newest)
                 operation, read_version = self.operation(newest)
                 done = lance.LanceDataset.commit(newest, operation, read_version=read_version)
-                hook.returned(int(done.version))
+                hook.note_success(int(done.version))
         return Committed(int(hook.version or 0), applied=True)
 
     def find(self, error: ConflictError) -> Committed | None:

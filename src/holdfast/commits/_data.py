@@ -65,8 +65,8 @@ def check_stream(reader: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBa
     content = Content(schema)
     if reader.schema.types == schema.types:
         labelled = (pa.RecordBatch.from_arrays(one.columns, schema=schema) for one in reader)
-        return content.checked(labelled)
-    return content.checked(_cast(batch, schema) for batch in reader)
+        return content.check_batches(labelled)
+    return content.check_batches(_cast(batch, schema) for batch in reader)
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -142,7 +142,7 @@ def _from_rows(rows: list[dict[str, Any]], schema: pa.Schema | None) -> pa.Table
     if schema is None or not any(_has_extensions_inside(field.type) for field in schema):
         return pa.Table.from_pylist(rows, schema=schema)
     # Arrow makes no extension types inside of others out of Python's values.
-    plain = pa.schema([field.with_type(_stored(field.type)) for field in schema])
+    plain = pa.schema([field.with_type(_storage_type(field.type)) for field in schema])
     table = pa.Table.from_pylist(rows, schema=plain)
     columns = [column.cast(field.type) for column, field in zip(table.columns, schema, strict=True)]
     return pa.Table.from_arrays(columns, schema=schema)
@@ -155,13 +155,13 @@ def _has_extensions_inside(kind: pa.DataType) -> bool:
     )
 
 
-def _stored(kind: pa.DataType, *, inside: bool = False) -> pa.DataType:
+def _storage_type(kind: pa.DataType, *, inside: bool = False) -> pa.DataType:
     """Return a type with what lies under the extension types inside of it."""
     if isinstance(kind, pa.BaseExtensionType):
         return kind.storage_type if inside else kind
     if not _has_extensions_inside(kind):
         return kind
-    parts = [part.with_type(_stored(part.type, inside=True)) for part in parts_of(kind)]
+    parts = [part.with_type(_storage_type(part.type, inside=True)) for part in parts_of(kind)]
     return rebuild_type(kind, parts)
 
 

@@ -90,9 +90,9 @@ class Direct:
             HoldfastError: as for `Table.dataset`.
         """
         if self.remembers:
-            return _plain(self._known()) or self.newest()
+            return _plain(self._known_base()) or self.newest()
         known = self._last.version if self._last is not None else 0
-        with _told():
+        with _translate_errors():
             manifest = self.versions.manifest_after(known)
         return self.newest() if manifest is None else _plain(self._learn(manifest))
 
@@ -103,7 +103,7 @@ class Direct:
             HoldfastError: as for `Table.dataset`.
         """
         known = self._last if self.remembers else None
-        with _told():
+        with _translate_errors():
             manifest = self.versions.newest_manifest(known)
         if manifest is None:
             self._last = None
@@ -112,7 +112,7 @@ class Direct:
             return _plain(known)
         return _plain(self._learn(manifest))
 
-    def _known(self) -> AppendBase | None:
+    def _known_base(self) -> AppendBase | None:
         """Return the version that is remembered: ours, or a newer one that Lance made here."""
         made, self.versions.made = self.versions.made, None
         if made is not None:
@@ -230,7 +230,7 @@ class Direct:
         away, so there the versions are listed.
         """
         if self.remembers and self.versions.core.arbiter.refuses_old_names:
-            known = self._known()
+            known = self._known_base()
             if known is not None:
                 return _plain(known), False
         return self.newest(), True
@@ -347,7 +347,7 @@ def _plain(base: AppendBase | None) -> AppendBase | None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     """Raise an error of ours whatever goes wrong in a store."""
     try:
         yield

@@ -120,7 +120,7 @@ class GroupItem:
         """Return what a future is given when this is done."""
         return None
 
-    def failed(self, error: HoldfastError) -> HoldfastError:
+    def error_for_caller(self, error: HoldfastError) -> HoldfastError:
         """Return an error as this item's caller gets it."""
         return error
 
@@ -224,14 +224,14 @@ class GroupCommit:
             wait: return when it is committed; otherwise immediately, and its future tells.
 
         Raises:
-            HoldfastError: its group failed, or everything stopped; `item.failed` made it.
+            HoldfastError: its group failed, or everything stopped; `item.error_for_caller` made it.
             Exception: what the item was answered with.
         """
         try:
             with self._lock:
                 stopped = self._failure or self._closed
                 if stopped is not None:
-                    raise item.failed(stopped)
+                    raise item.error_for_caller(stopped)
                 self._enqueue(item, wait=wait)
             if wait:
                 self._await(item)
@@ -329,7 +329,7 @@ class GroupCommit:
                 self._failure = error
             for item in self._queue:
                 # Under the lock: who leads and finds the queue empty must find its item done.
-                self._mark(item, item.failed(self._failure))
+                self._mark(item, item.error_for_caller(self._failure))
             self._queue.clear()
         self._tell()  # not left to the worker, which may be stuck in a write
 
@@ -357,7 +357,7 @@ class GroupCommit:
                 self._lead_once()
         except BaseException as error:
             if self._group or isinstance(error, Exception):
-                self._failed(me, error)
+                self._fail_group(me, error)
             if not isinstance(error, Exception) and not is_panic(error):
                 raise
         else:
@@ -379,9 +379,9 @@ class GroupCommit:
         self._commit(self._group)
         self._ended = self._clock.elapsed()
         self._commit_seconds = self._ended - begun
-        return self._done()
+        return self._finish_group()
 
-    def _done(self) -> GroupItem | None:
+    def _finish_group(self) -> GroupItem | None:
         """Mark the group as done; return the first whose caller waits, each wakes the next.
 
         A caller that leads is that one: nobody before it in the queue waits.
@@ -433,7 +433,7 @@ class GroupCommit:
             successor.leads = True
             successor.turn.put(None)
 
-    def _failed(self, me: GroupItem, error: BaseException) -> None:
+    def _fail_group(self, me: GroupItem, error: BaseException) -> None:
         """Give up the group after an error of this leader; stop for good, or go on."""
         failure = self._wrapped(error)
         if self._stops:
@@ -442,7 +442,7 @@ class GroupCommit:
         with self._lock:
             for item in dict.fromkeys((*self._group, me)):
                 if not item.done:
-                    self._mark(item, item.failed(failure))
+                    self._mark(item, item.error_for_caller(failure))
                 _call(item)
                 if item in self._queue:  # it was not taken, or an interrupt came in between
                     self._queue.remove(item)
@@ -506,7 +506,7 @@ class GroupCommit:
             self._linger()
             first = self._lead_once()
         except BaseException as error:  # noqa: BLE001 - whoever waits gets it
-            self._failed(me, error)
+            self._fail_group(me, error)
             return
         with self._lock:
             self._pass_on(me)

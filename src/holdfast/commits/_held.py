@@ -34,7 +34,7 @@ class HeldDataset(lance.LanceDataset):
 
     def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - whatever pylance has there
         value = super().__getattribute__(name)
-        return value if name.startswith("_") else _watched(value, self._hook)
+        return value if name.startswith("_") else _watch(value, self._hook)
 
     def __copy__(self) -> lance.LanceDataset:
         return hold(super().__copy__(), self._hook)  # type: ignore[no-untyped-call]
@@ -63,7 +63,7 @@ class _Helper:
         self._hook = hook
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as above
-        return _watched(getattr(self._inner, name), self._hook, self)
+        return _watch(getattr(self._inner, name), self._hook, self)
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -94,7 +94,7 @@ def report_commits(dataset: lance.LanceDataset) -> Iterator[None]:
         raise meant from error
 
 
-def _watched(value: Any, hook: DatasetHook, owner: _Helper | None = None) -> Any:  # noqa: ANN401
+def _watch(value: Any, hook: DatasetHook, owner: _Helper | None = None) -> Any:  # noqa: ANN401
     if isinstance(value, _HELPERS):
         return _Helper(value, hook)
     if not callable(value) or isinstance(value, type):

@@ -185,7 +185,7 @@ def read_status(core: TableCore) -> TableStatus:
         table_id=None if pin is None else pin.table_id,
         newest_recorded=None if records is None else records.newest,
         newest_in_store=newest,
-        unfinished=unfinished(records, listed),
+        unfinished=unfinished_versions(records, listed),
         staged_objects=len(staged),
         staged_bytes=sum(info.size for info in staged),
         foreign=foreign(records, listed, above=(newest or 0) - STATUS_WINDOW),
@@ -247,7 +247,7 @@ def read_version(store: ObjectStore, version: int, record: Record | None) -> byt
     return None if record is None else record.body
 
 
-def unfinished(records: Records | None, listed: Iterable[int]) -> tuple[int, ...]:
+def unfinished_versions(records: Records | None, listed: Iterable[int]) -> tuple[int, ...]:
     """Return the decided versions that are not, or not known to be, in place."""
     there = set(listed)
     recorded = {} if records is None else records.by_version

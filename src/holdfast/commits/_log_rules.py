@@ -67,7 +67,7 @@ def changes_rows(operation: str) -> bool:
 class LogKeeper(Protocol):
     """Looks after the shards of one table."""
 
-    def waiting(self, merged: After) -> list[str]:
+    def waiting_shards(self, merged: After) -> list[str]:
         """Return the shards with rows that a version with this marker has not merged."""
         ...
 
@@ -169,7 +169,7 @@ def check_merged(versions: Versions, entry: LogEntry, after: After | None) -> No
     if after is not None:
         behind = sorted(one for one, number in after.items() if merged.get(one, 0) < number)
     else:
-        behind = keeper_of(versions).waiting(merged)
+        behind = keeper_of(versions).waiting_shards(merged)
     if behind:
         raise LogWaitsError(
             "rows wait in the table's log, and would win over this change once they are merged; "

@@ -138,13 +138,13 @@ class DatasetHook:
 
     def list_table_versions(self, _request: object) -> dict[str, object]:
         """Return the newest decided version."""
-        with raising_for_lance(), self._noted():
+        with raising_for_lance(), self._note_error():
             return self._versions.newest()
 
     def describe_table_version(self, request: Mapping[str, Any]) -> dict[str, object]:
         """Return one version, or where it would be."""
         version = int(request["version"])
-        with raising_for_lance(), self._noted():
+        with raising_for_lance(), self._note_error():
             try:
                 return self._versions.describe(version)
             except NotFoundError:
@@ -179,7 +179,7 @@ class DatasetHook:
         return meaning_of(error, self._versions.core.location)
 
     @contextmanager
-    def _noted(self) -> Iterator[None]:
+    def _note_error(self) -> Iterator[None]:
         """Keep what went wrong: on its way through Lance an error becomes a mere text."""
         try:
             yield
@@ -261,7 +261,7 @@ class CommitHook(DatasetHook):
             self._decided()
         return answer
 
-    def returned(self, version: int) -> int:
+    def note_success(self, version: int) -> int:
         """Take note that Lance reports success, and return the version that was made.
 
         After a lost answer Lance reads the version back through this hook, and reports

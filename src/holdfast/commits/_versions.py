@@ -575,7 +575,7 @@ class Versions:
             return {"versions": [self._describe_newest(number)["version"]]}
         except NotFoundError as error:
             if find_newest(self.core.store):
-                raise self._regressed(number) from error
+                raise self._regressed_error(number) from error
             raise
 
     def newest_listed(self) -> dict[str, object]:
@@ -677,7 +677,7 @@ class Versions:
                     break  # gone again, or left by a stale handle: nobody decided it
                 before, number = number, arbiter.newest(VERSIONS_SERIES)
                 if number == before:
-                    raise self._regressed(number)
+                    raise self._regressed_error(number)
         self._known = max(self._known, number or 0)
         return number
 
@@ -692,7 +692,7 @@ class Versions:
             return self._is_there(version_name(newest + 1))
         return (find_newest(self.core.store) or 0) > (newest or 0)
 
-    def _regressed(self, recorded: int | None) -> CommitStoreRegressedError:
+    def _regressed_error(self, recorded: int | None) -> CommitStoreRegressedError:
         return CommitStoreRegressedError(
             "the table has other versions than its commit store knows: stop writing, see "
             "docs/troubleshooting.md",

@@ -59,7 +59,7 @@ def delete_where(
     over_log: bool = False,
 ) -> ChangeResult:
     """Delete the rows that meet a condition; see `Table.delete`."""
-    return _apply(versions, Delete(_given(where)), txn, tries, over_log=over_log)
+    return _apply(versions, Delete(_where_text(where)), txn, tries, over_log=over_log)
 
 
 def replace_where(
@@ -72,7 +72,7 @@ def replace_where(
     over_log: bool = False,
 ) -> ChangeResult:
     """Put rows in the place of those that meet a condition; see `Table.replace_where`."""
-    return _apply(versions, Replace(_given(where), rows), txn, tries, over_log=over_log)
+    return _apply(versions, Replace(_where_text(where), rows), txn, tries, over_log=over_log)
 
 
 def _apply(
@@ -87,5 +87,5 @@ def _apply(
     return apply_change(versions, change, txn=txn, tries=tries, over_log=over_log)
 
 
-def _given(where: object) -> str:
+def _where_text(where: object) -> str:
     return where if isinstance(where, str) else ""  # which is refused as no condition

@@ -110,10 +110,10 @@ class MergeChange:
             len(addresses),
             clauses,
             base.data_storage_version,
-            {SOURCE: (self._source.schema, lambda names: self._taken(names, positions)),
+            {SOURCE: (self._source.schema, lambda names: self._take_rows(names, positions)),
              TARGET: (base.schema, target.columns)},
         )  # fmt: skip
-        for clause, chosen in joined.chosen():
+        for clause, chosen in joined.choose_rows():
             made.gone.append(addresses[chosen])
             if clause.then == "delete":
                 made.deleted += len(chosen)
@@ -134,9 +134,9 @@ class MergeChange:
             len(numbers),
             self._of("not_matched"),
             base.data_storage_version,
-            {SOURCE: (self._source.schema, lambda names: self._taken(names, numbers))},
+            {SOURCE: (self._source.schema, lambda names: self._take_rows(names, numbers))},
         )
-        for clause, chosen in joined.chosen():
+        for clause, chosen in joined.choose_rows():
             made.inserted += len(chosen)
             taken = pa.array(numbers[chosen])
             if clause.values is None:
@@ -161,7 +161,7 @@ class MergeChange:
                     base.data_storage_version,
                     {TARGET: (base.schema, target.columns)},
                 )
-                for clause, chosen in joined.chosen():
+                for clause, chosen in joined.choose_rows():
                     made.gone.append(addresses[chosen])
                     if clause.values is None:
                         made.deleted += len(chosen)
@@ -177,13 +177,13 @@ class MergeChange:
         )
         for batch in scanner.to_batches():
             lot = pa.Table.from_batches([batch])
-            lonely = ~self._keys.known(key_of(lot, self._on))
+            lonely = ~self._keys.contains(key_of(lot, self._on))
             yield batch.column(ADDRESS).to_numpy()[lonely].astype(np.int64)
 
     def _of(self, when: When) -> list[Clause]:
         return [clause for clause in self._clauses if clause.when == when]
 
-    def _taken(self, names: Sequence[str], numbers: np.ndarray) -> pa.Table:
+    def _take_rows(self, names: Sequence[str], numbers: np.ndarray) -> pa.Table:
         return self._source.select(list(names)).take(pa.array(numbers))
 
 
@@ -243,7 +243,7 @@ class _Joined:
         self._sides = sides
         self._made: lance.LanceDataset | None = None
 
-    def chosen(self) -> Iterator[tuple[Clause, np.ndarray]]:
+    def choose_rows(self) -> Iterator[tuple[Clause, np.ndarray]]:
         """Yield each clause that has rows, with the numbers of its rows."""
         left = np.ones(self._size, bool)
         for clause in self._clauses:

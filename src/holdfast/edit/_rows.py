@@ -24,7 +24,7 @@ def write_rows(
         InvalidInputError: a value is none of its type.
         UnavailableError, PermissionDeniedError: the store did not do its part.
     """
-    reader = Content(base.schema).checked(batch for batch in batches if batch.num_rows)
+    reader = Content(base.schema).check_batches(batch for batch in batches if batch.num_rows)
     with translate_errors(base.uri):
         written = list(write_fragments(reader, base, mode="append"))
     return [part for part in written if part.physical_rows]

@@ -15,7 +15,7 @@ from holdfast.edit._computed import Computed, Fragment
 from holdfast.edit._merge import MergeChange
 from holdfast.errors import InvalidInputError
 from holdfast.formats import key_columns
-from holdfast.memtable import matching
+from holdfast.memtable import find_matching
 
 
 class DataMerge:
@@ -78,15 +78,15 @@ class DataMerge:
         for name in rows.column_names:
             if name not in needed:
                 fitted = fitted.append_column(rows.schema.field(name), rows[name])
-        return self._marked(fitted, rows, base.data_storage_version)
+        return self._mark_deletes(fitted, rows, base.data_storage_version)
 
-    def _marked(self, fitted: pa.Table, rows: pa.Table, storage_version: str) -> pa.Table:
+    def _mark_deletes(self, fitted: pa.Table, rows: pa.Table, storage_version: str) -> pa.Table:
         """Return the source with a column that says which rows delete."""
         if self._delete_where is None:
             return fitted
         marks = np.zeros(rows.num_rows, bool)
         if rows.num_rows:
-            marks[matching(rows, self._delete_where, storage_version)] = True
+            marks[find_matching(rows, self._delete_where, storage_version)] = True
         return fitted.append_column(DELETE_MARK, pa.array(marks))
 
     def _rows(self, schema: pa.Schema) -> pa.Table:

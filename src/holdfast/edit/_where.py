@@ -18,7 +18,7 @@ from holdfast.edit._results import Counts
 from holdfast.edit._rows import fit_batch, refuse_unwritable, write_rows
 from holdfast.errors import InvalidInputError
 from holdfast.formats import key_columns, quote_name
-from holdfast.memtable import matching
+from holdfast.memtable import find_matching
 from holdfast.upkeep import ADDRESS
 
 
@@ -132,7 +132,7 @@ class Replace(Where):
         assert self.condition is not None  # noqa: S101 - there is none only for an update
         if not rows.num_rows:
             return
-        meet = matching(rows, self.condition, storage_version)
+        meet = find_matching(rows, self.condition, storage_version)
         if len(meet) != rows.num_rows:
             raise InvalidInputError(
                 "rows do not meet the condition under which they would replace others: they "

@@ -108,7 +108,7 @@ def _hash_words(words: Sequence[Hashes]) -> Hashes:
     return hashes
 
 
-def _turned(value: Hashes, bits: int) -> Hashes:
+def _rotate(value: Hashes, bits: int) -> Hashes:
     return (value << _U(bits)) | (value >> _U(64 - bits))
 
 
@@ -116,13 +116,13 @@ def _mix(state: list[Hashes]) -> None:
     """Do one round of SipHash on every row."""
     v0, v1, v2, v3 = state
     v0 = v0 + v1
-    v1 = _turned(v1, 13) ^ v0
-    v0 = _turned(v0, 32)
+    v1 = _rotate(v1, 13) ^ v0
+    v0 = _rotate(v0, 32)
     v2 = v2 + v3
-    v3 = _turned(v3, 16) ^ v2
+    v3 = _rotate(v3, 16) ^ v2
     v0 = v0 + v3
-    v3 = _turned(v3, 21) ^ v0
+    v3 = _rotate(v3, 21) ^ v0
     v2 = v2 + v1
-    v1 = _turned(v1, 17) ^ v2
-    v2 = _turned(v2, 32)
+    v1 = _rotate(v1, 17) ^ v2
+    v2 = _rotate(v2, 32)
     state[:] = v0, v1, v2, v3

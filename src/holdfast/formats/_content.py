@@ -67,15 +67,15 @@ class Content:
             check_json(batch.column(at), self._schema.names[at])
         for at in self._narrow:
             self._count(batch.column(at), self._schema.names[at])
-        return self._aligned(batch)
+        return self._align(batch)
 
-    def checked(self, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:
+    def check_batches(self, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:
         """Return the batches of a stream, each one checked when it is taken; as for `check`."""
         return pa.RecordBatchReader.from_batches(
             self._schema, (self.check(batch) for batch in batches)
         )
 
-    def _aligned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _align(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         bad = [
             at
             for at, alignment in enumerate(self._alignments)
@@ -85,7 +85,7 @@ class Content:
             return batch
         columns = list(batch.columns)
         for at in bad:
-            columns[at] = _copied(columns[at])
+            columns[at] = _copy_array(columns[at])
             if not _is_aligned(columns[at], self._alignments[at]):
                 raise InvalidInputError(
                     "a column lies in memory where Lance cannot read it: copy the data first",
@@ -202,7 +202,7 @@ def _has_json(kind: pa.DataType) -> bool:
     return is_json(kind) or any(_has_json(part.type) for part in parts_of(kind))
 
 
-def aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
+def align_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch that was checked when it was written, copied where Lance could not read it."""
     bad = [
         at
@@ -212,7 +212,7 @@ def aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
     ]
     if not bad:
         return batch
-    columns = [_copied(one) if at in bad else one for at, one in enumerate(batch.columns)]
+    columns = [_copy_array(one) if at in bad else one for at, one in enumerate(batch.columns)]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
@@ -295,13 +295,13 @@ def _is_cut(array: pa.Array) -> bool:
     return bool(parts_of(kind)) and _is_cut(array.values)
 
 
-def _copied(array: pa.Array) -> pa.Array:
+def _copy_array(array: pa.Array) -> pa.Array:
     """Return the same values in memory of their own; Arrow's allocator aligns to 64 bytes."""
     if isinstance(array, pa.ExtensionArray):
-        return pa.ExtensionArray.from_storage(array.type, _copied(array.storage))
+        return pa.ExtensionArray.from_storage(array.type, _copy_array(array.storage))
     if isinstance(array, pa.DictionaryArray):
         return pa.DictionaryArray.from_arrays(
-            _copied(array.indices), _copied(array.dictionary), ordered=array.type.ordered
+            _copy_array(array.indices), _copy_array(array.dictionary), ordered=array.type.ordered
         )
     return pa.concat_arrays([array, array.slice(0, 0)])  # one array alone is not copied
 
@@ -349,7 +349,7 @@ def _children(array: pa.Array) -> tuple[list[pa.Array], np.ndarray | int | None]
     return [part.slice(start, length) for part in inside], np.diff(offsets)
 
 
-def _flattened(array: pa.Array) -> pa.Array:
+def _flatten(array: pa.Array) -> pa.Array:
     """Return what lists or maps hold, without what lies behind a null or outside a slice."""
     if types.is_map(array.type):
         array = array.cast(pa.list_(pa.struct(parts_of(array.type))))
@@ -367,8 +367,8 @@ def _dictionaries(array: pa.Array, path: str) -> Iterator[tuple[str, pa.Dictiona
         for at, part in enumerate(inside):
             yield from _dictionaries(array.field(at), f"{path}.{part.name}")
     elif types.is_map(array.type):
-        entries = _flattened(array)
+        entries = _flatten(array)
         for at, part in enumerate(inside):
             yield from _dictionaries(entries.field(at), f"{path}.{part.name}")
     elif inside:
-        yield from _dictionaries(_flattened(array), f"{path}.{inside[0].name}")
+        yield from _dictionaries(_flatten(array), f"{path}.{inside[0].name}")

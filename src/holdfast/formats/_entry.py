@@ -26,7 +26,7 @@ import xxhash
 from pyarrow import ipc
 
 from holdfast.errors import CorruptError, InvalidInputError
-from holdfast.formats._content import aligned, parts_of
+from holdfast.formats._content import align_batch, parts_of
 from holdfast.formats._fields import LanceField, lance_fields, with_ids
 from holdfast.formats._names import check_name, check_shard_id
 from holdfast.formats._sstable import TOMBSTONE
@@ -140,7 +140,7 @@ def draft_entry(
         InvalidInputError: no rows, an empty batch, batches of different columns, a malformed
             tag, or more than `MAX_ENTRY_BYTES`.
     """
-    combined = _combined(batches)
+    combined = _combine_batches(batches)
     rows = sum(batch.num_rows for batch in combined)
     metadata = _header(shard_id, epoch, writer, rows=rows, batches=len(combined))
     if generation is not None:
@@ -148,7 +148,7 @@ def draft_entry(
     for name, value in (tags or {}).items():
         check_name(name, "a tag's name")
         metadata[f"{_TAG}{name}".encode()] = value.encode()
-    encoded = _encode(_marked(combined[0].schema).with_metadata(metadata), combined)
+    encoded = _encode(_mark_schema(combined[0].schema).with_metadata(metadata), combined)
     if encoded.size > MAX_ENTRY_BYTES:
         raise InvalidInputError(
             "a log entry is too large: append fewer rows per call",
@@ -231,7 +231,7 @@ def _header(
     }
 
 
-def _combined(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, ...]:
+def _combine_batches(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, ...]:
     """Concatenate: one batch compresses ten times as fast as sixteen small ones."""
     if not batches or any(batch.num_rows == 0 for batch in batches):
         raise InvalidInputError("a log entry has rows, and no empty batch")
@@ -256,13 +256,13 @@ def _encode(schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
     return sink.getvalue()
 
 
-def _marked(schema: pa.Schema) -> pa.Schema:
+def _mark_schema(schema: pa.Schema) -> pa.Schema:
     last = len(schema) - 1
     field = schema.field(last)
     return schema.set(last, field.with_metadata({**(field.metadata or {}), _MARK: _FORMAT}))
 
 
-def _unmarked(schema: pa.Schema) -> pa.Schema:
+def _unmark_schema(schema: pa.Schema) -> pa.Schema:
     """Return the columns as they were before they became those of an entry."""
     schema = schema.remove_metadata()
     if not schema.names:
@@ -324,7 +324,7 @@ def _head(message: bytes) -> _Head:
     metadata: Mapping[bytes, bytes] = schema.metadata or {}
     generation = metadata.get(b"generation")
     return _Head(
-        columns=_unmarked(schema),
+        columns=_unmark_schema(schema),
         version=metadata[b"holdfast.format"],
         shard_id=metadata[b"holdfast.shard"].decode(),
         epoch=int(metadata[b"writer_epoch"]),
@@ -394,7 +394,7 @@ def _read_batches(body: bytes, start: int, head: _Head) -> tuple[pa.RecordBatch,
         message = ipc.read_message(source)
         if message.type != "record batch":
             return _read_stream(body, head)
-        batches.append(aligned(ipc.read_record_batch(message, head.columns)))
+        batches.append(align_batch(ipc.read_record_batch(message, head.columns)))
     # Arrow takes a stream that breaks off between two messages for a whole one: the end mark and
     # the number of batches tell.
     return tuple(batches) if body[source.tell() :] == _END else None
@@ -406,7 +406,8 @@ def _read_stream(body: bytes, head: _Head) -> tuple[pa.RecordBatch, ...] | None:
     if read is None or len(read[1]) != head.batches:
         return None
     return tuple(
-        aligned(pa.RecordBatch.from_arrays(batch.columns, schema=head.columns)) for batch in read[1]
+        align_batch(pa.RecordBatch.from_arrays(batch.columns, schema=head.columns))
+        for batch in read[1]
     )
 
 
@@ -442,7 +443,7 @@ def _decode_stock(body: bytes, shard_id: str, position: int, *, trusting: bool) 
         epoch=int(metadata[b"writer_epoch"]),
         generation=None if generation is None else int(generation),
         fence=fence,
-        batches=tuple(aligned(batch.replace_schema_metadata(None)) for batch in batches),
+        batches=tuple(align_batch(batch.replace_schema_metadata(None)) for batch in batches),
         rows=sum(batch.num_rows for batch in batches),
         size=len(body),
     )

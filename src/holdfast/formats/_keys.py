@@ -20,8 +20,8 @@ from holdfast.formats._content import check_types, parts_of, widen_type
 from holdfast.formats._ragged import (
     Ragged,
     as_array,
-    fixed,
-    joined,
+    fixed_bytes,
+    join_parts,
     only,
     ragged_bytes,
     single_bytes,
@@ -150,7 +150,7 @@ def key_values(columns: Sequence[pa.Array]) -> pa.Array:
         valid = valid_rows(column)
         parts.append(single_bytes(valid))
         parts.extend(_sortable(column))
-    return as_array(joined(parts))
+    return as_array(join_parts(parts))
 
 
 def newest_per_key(columns: Sequence[pa.Array]) -> pa.Array:
@@ -166,18 +166,18 @@ def _sortable(column: pa.Array) -> list[Ragged]:
     valid = valid_rows(column)
     kind = column.type
     if pa.types.is_boolean(kind):
-        return [fixed(_numbers(column).astype(np.uint8), valid)]
+        return [fixed_bytes(_numbers(column).astype(np.uint8), valid)]
     if pa.types.is_unsigned_integer(kind):
-        return [fixed(_numbers(column).astype(">u8"), valid)]
+        return [fixed_bytes(_numbers(column).astype(">u8"), valid)]
     if pa.types.is_integer(kind):
         turned = _numbers(column).astype(np.int64).view(np.uint64) ^ np.uint64(1 << 63)
-        return [fixed(turned.astype(">u8"), valid)]
-    text = _escaped(ragged_bytes(column))
+        return [fixed_bytes(turned.astype(">u8"), valid)]
+    text = _escape_zeros(ragged_bytes(column))
     end = Ragged(np.zeros(2 * len(valid), np.uint8), np.full(len(valid), 2, np.int64))
     return [text, only(end, valid)]
 
 
-def _escaped(rows: Ragged) -> Ragged:
+def _escape_zeros(rows: Ragged) -> Ragged:
     """Write every zero byte as 00 FF."""
     zeros = np.flatnonzero(rows.flat == 0)
     if not len(zeros):
@@ -201,22 +201,22 @@ def hashed_bytes(columns: Sequence[pa.Array]) -> Ragged:
     for column in columns:
         valid = valid_rows(column)
         parts.append(single_bytes(~valid))
-        parts.extend(_hashed(column))
-    return joined(parts)
+        parts.extend(_hash_parts(column))
+    return join_parts(parts)
 
 
-def _hashed(column: pa.Array) -> list[Ragged]:
+def _hash_parts(column: pa.Array) -> list[Ragged]:
     """Return a value's own bytes: of four types; of others Lance hashes only that it is there."""
     valid = valid_rows(column)
     kind = column.type
     if pa.types.is_int32(kind) or pa.types.is_int64(kind):
-        return [fixed(_numbers(column), valid)]
+        return [fixed_bytes(_numbers(column), valid)]
     if pa.types.is_string(kind):
         end = single_bytes(np.full(len(valid), 0xFF, np.uint8))
         return [ragged_bytes(column), only(end, valid)]
     if pa.types.is_binary(kind):
         rows = ragged_bytes(column)
-        return [fixed(rows.lengths.astype("<u8"), valid), rows]
+        return [fixed_bytes(rows.lengths.astype("<u8"), valid), rows]
     return []
 
 

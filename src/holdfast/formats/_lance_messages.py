@@ -211,10 +211,10 @@ def lance_view(package: str, view: View) -> Mapping[str, type[Message]]:
     for label, names in view.items():
         alias, _, message = label.partition("=")
         described[alias] = _select(message or alias, names.split())
-    missing = _missing(described)
+    missing = _missing_messages(described)
     while missing:
         described.update((name, LANCE_MESSAGES[name]) for name in missing)
-        missing = _missing(described)
+        missing = _missing_messages(described)
     return message_classes(package, described)
 
 
@@ -229,7 +229,7 @@ def _select(message: str, names: list[str]) -> tuple[tuple[str, int, str], ...]:
     return tuple(chosen)
 
 
-def _missing(described: Described) -> set[str]:
+def _missing_messages(described: Described) -> set[str]:
     kinds = {kind.lstrip("*") for fields in described.values() for _, _, kind in fields}
     return {kind[1:] for kind in kinds if kind.startswith("<")} - described.keys()
 

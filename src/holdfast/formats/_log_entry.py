@@ -128,7 +128,7 @@ class LogEntry:
         del self._details.maintained[:]
         self._details.maintained.extend(kept)
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """Return the bytes of the entry."""
         made: _Made = type(self._index)()
         made.CopyFrom(self._index)
@@ -164,7 +164,7 @@ def put_log_entry(manifest: bytes, entry: LogEntry) -> bytes:
     del made.indices[:]
     made.indices.extend(kept)
     added: _Made = made.indices.add()
-    added.ParseFromString(entry.encoded())
+    added.ParseFromString(entry.encode())
     # The new section goes in front of the main one; an old one stays, unread, so that no
     # other offset changes. Lance leaves it out of the next version.
     listed: bytes = made.SerializeToString(deterministic=True)

@@ -77,7 +77,7 @@ def merge_memory(entries: Mapping[str, str], changed: Mapping[str, str | None]) 
 
 def txns_tag(txns: Sequence[Txn]) -> str:
     """Return the tag of an entry that applies these transactions."""
-    return json.dumps([_spelled(txn) for txn in txns], ensure_ascii=False)
+    return json.dumps([_spell_txn(txn) for txn in txns], ensure_ascii=False)
 
 
 def txns_of(tags: Mapping[str, str], *, shard_id: str, position: int) -> tuple[Txn, ...]:
@@ -90,7 +90,7 @@ def txns_of(tags: Mapping[str, str], *, shard_id: str, position: int) -> tuple[T
     if text is None:
         return ()
     try:
-        return tuple(_parsed(one) for one in json.loads(text))
+        return tuple(_parse_spelling(one) for one in json.loads(text))
     except (InvalidInputError, TypeError, ValueError, KeyError) as error:
         raise CorruptError(
             "the transaction ids of a log entry cannot be read",
@@ -99,7 +99,7 @@ def txns_of(tags: Mapping[str, str], *, shard_id: str, position: int) -> tuple[T
         ) from error
 
 
-def _spelled(txn: Txn) -> object:
+def _spell_txn(txn: Txn) -> object:
     match txn:
         case AppTxn(app, number, True):
             return [app, number, "in order"]
@@ -111,7 +111,7 @@ def _spelled(txn: Txn) -> object:
             return text
 
 
-def _parsed(one: object) -> Txn:
+def _parse_spelling(one: object) -> Txn:
     match one:
         case str():
             return parse_txn(one)

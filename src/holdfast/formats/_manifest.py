@@ -275,7 +275,7 @@ def shown_files(manifest: bytes, *, everywhere: bool = False) -> set[str]:
     Raises:
         CorruptError: these bytes are no manifest.
     """
-    return {path for path, base in _shown(manifest) if base is None or everywhere}
+    return {path for path, base in _files_with_bases(manifest) if base is None or everywhere}
 
 
 def index_files(manifest: bytes) -> dict[str, int | None]:
@@ -307,7 +307,7 @@ def shown_elsewhere(manifest: bytes) -> set[str]:
     message, _, _ = _parse(manifest)
     roots = {base.id: base for base in message.base_paths}
     paths = set()
-    for path, base in _shown(manifest) if roots else ():
+    for path, base in _files_with_bases(manifest) if roots else ():
         root = None if base is None else roots.get(base)
         if root is not None and not path.endswith("/"):
             file = path if root.is_dataset_root else path.removeprefix("data/")
@@ -325,7 +325,7 @@ def base_roots(manifest: bytes) -> list[str]:
     return [base.path for base in message.base_paths if base.is_dataset_root]
 
 
-def _shown(manifest: bytes) -> Iterator[tuple[str, int | None]]:
+def _files_with_bases(manifest: bytes) -> Iterator[tuple[str, int | None]]:
     """Yield what a version needs, with the base that it is on; None: the table's own folder."""
     message, _, _ = _parse(manifest)
     for part in message.fragments:

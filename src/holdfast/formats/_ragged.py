@@ -40,7 +40,9 @@ def single_bytes(values: npt.NDArray[Any]) -> Ragged:  # Any: booleans or small 
     return Ragged(values.astype(np.uint8), np.ones(len(values), np.int64))
 
 
-def fixed(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_]) -> Ragged:  # Any: any number
+def fixed_bytes(
+    values: npt.NDArray[Any], valid: npt.NDArray[np.bool_]
+) -> Ragged:  # Any: any number
     """Return the bytes of numbers in their order in memory; a null has none."""
     width = values.dtype.itemsize
     matrix = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), width)
@@ -69,7 +71,7 @@ def only(rows: Ragged, kept: npt.NDArray[np.bool_]) -> Ragged:
     return Ragged(rows.flat[np.repeat(kept, rows.lengths)], np.where(kept, rows.lengths, 0))
 
 
-def joined(parts: Sequence[Ragged]) -> Ragged:
+def join_parts(parts: Sequence[Ragged]) -> Ragged:
     """Return row by row the bytes of all parts, one behind the other."""
     lengths = np.sum([part.lengths for part in parts], axis=0)
     flat = np.empty(int(lengths.sum()), np.uint8)

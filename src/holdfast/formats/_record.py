@@ -63,7 +63,7 @@ class Record:
         # Lance copies from version to version.
         return len(body) == self.size and digest(body) == self.sha256
 
-    def finished(self) -> Record:
+    def to_finished(self) -> Record:
         """Return the record of the same decision once its bytes have their name."""
         return replace(self, state=RecordState.FINAL, staged=None, body=None, packed=None)
 

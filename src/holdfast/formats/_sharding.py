@@ -39,12 +39,12 @@ def bucket(column: pa.Array, buckets: int) -> npt.NDArray[np.int32]:
 
 def shard_id_unsharded() -> str:
     """Return the id of the one shard of an unsharded table."""
-    return _named(b"unsharded")
+    return _named_uuid(b"unsharded")
 
 
 def shard_id_of_bucket(number: int) -> str:
     """Return the id of a bucket's shard."""
-    return _named(f"bucket-{number}".encode())
+    return _named_uuid(f"bucket-{number}".encode())
 
 
 def shard_id_of_value(value: pa.Scalar) -> str:
@@ -53,7 +53,7 @@ def shard_id_of_value(value: pa.Scalar) -> str:
     Raises:
         InvalidInputError: a null, or a type that divides no rows.
     """
-    return _named(b"identity-" + scalar_bytes(value))
+    return _named_uuid(b"identity-" + scalar_bytes(value))
 
 
 def scalar_bytes(value: pa.Scalar) -> bytes:
@@ -77,7 +77,7 @@ def scalar_bytes(value: pa.Scalar) -> bytes:
     raise InvalidInputError("rows are not divided by a column of this type", type=str(kind))
 
 
-def _named(name: bytes) -> str:
+def _named_uuid(name: bytes) -> str:
     """Return the UUID of version 5 of a name; `uuid.uuid5` takes bytes from Python 3.12 on."""
     digest = hashlib.sha1(_SHARDS.bytes + name, usedforsecurity=False).digest()
     return str(uuid.UUID(bytes=digest[:16], version=5))
@@ -89,9 +89,9 @@ def _hash(column: pa.Array) -> _U32:
         return _hash_text(column)
     words = _words(column)
     if words.shape[1] == 1:
-        return _finished(_mixed(np.zeros(len(words), np.uint32), words[:, 0]), 4)
-    low = _mixed(np.zeros(len(words), np.uint32), words[:, 0])
-    return _finished(_mixed(low, words[:, 1]), 8)
+        return _finish_hash(_mix(np.zeros(len(words), np.uint32), words[:, 0]), 4)
+    low = _mix(np.zeros(len(words), np.uint32), words[:, 0])
+    return _finish_hash(_mix(low, words[:, 1]), 8)
 
 
 def _words(column: pa.Array) -> npt.NDArray[np.uint32]:
@@ -136,25 +136,25 @@ def _hash_text(column: pa.Array) -> _U32:
         hashes = np.zeros(len(at), np.uint32)
         words = np.ascontiguousarray(matrix[:, : whole * 4]).view("<u4") if whole else None
         for index in range(whole):
-            hashes = _mixed(hashes, words[:, index])  # type: ignore[index]  # whole > 0
+            hashes = _mix(hashes, words[:, index])  # type: ignore[index]  # whole > 0
         for index in range(whole * 4, length):
             # What is left over is mixed in byte by byte, each with its sign.
-            hashes = _mixed(hashes, matrix[:, index].astype(np.int8).astype(np.uint32))
-        result[at] = _finished(hashes, length)
+            hashes = _mix(hashes, matrix[:, index].astype(np.int8).astype(np.uint32))
+        result[at] = _finish_hash(hashes, length)
     return result
 
 
-def _turned(value: _U32, bits: int) -> _U32:
+def _rotate(value: _U32, bits: int) -> _U32:
     return (value << np.uint32(bits)) | (value >> np.uint32(32 - bits))
 
 
-def _mixed(hashes: _U32, words: _U32) -> _U32:
+def _mix(hashes: _U32, words: _U32) -> _U32:
     """Do one step of murmur3."""
-    mixed = _turned(words.astype(np.uint32) * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-    return _turned(hashes ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    mixed = _rotate(words.astype(np.uint32) * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    return _rotate(hashes ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
 
 
-def _finished(hashes: _U32, length: int) -> _U32:
+def _finish_hash(hashes: _U32, length: int) -> _U32:
     hashes = hashes ^ np.uint32(length)
     hashes ^= hashes >> np.uint32(16)
     hashes = hashes * np.uint32(0x85EBCA6B)

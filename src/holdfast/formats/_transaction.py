@@ -237,7 +237,7 @@ def _transaction(message: Made) -> Transaction:
     field = next((name for name in OPERATIONS if message.HasField(name)), "")
     operation = OPERATIONS.get(field, "Unknown")
     body = getattr(message, field, None)
-    replaced = _replaced(operation, body)
+    replaced = _replaced_fragments(operation, body)
     touched = {part.id for part in replaced}
     touched.update(getattr(body, "deleted_fragment_ids", ()))
     touched.update(getattr(body, "removed_fragment_ids", ()))
@@ -253,7 +253,7 @@ def _transaction(message: Made) -> Transaction:
     )
 
 
-def _replaced(operation: str, body: Made) -> list[Made]:
+def _replaced_fragments(operation: str, body: Made) -> list[Made]:
     """Return the fragments that a rewrite put others in place of."""
     if operation != "Rewrite":
         return []

@@ -112,7 +112,7 @@ class Directory:
             CorruptError: these are not the bytes that the name tells of.
         """
         if len(body) != file.directory_bytes or _checksum(body) != file.checksum:
-            raise _damaged(file)
+            raise _damaged_error(file)
         self._file = file
         starts = range(0, len(body), _ENTRY_BYTES)
         self._firsts = [body[at : at + DIGEST_BYTES] for at in starts]
@@ -130,7 +130,7 @@ class Directory:
             CorruptError: these are not its bytes.
         """
         if _sum(body) != self._sums[page]:
-            raise _damaged(self._file)
+            raise _damaged_error(self._file)
         return split(body)
 
 
@@ -159,7 +159,7 @@ def decode_file(file: TxnFile, body: bytes) -> bytes:
     """
     directory = Directory(file, body[: file.directory_bytes])
     if len(body) != file.size:
-        raise _damaged(file)
+        raise _damaged_error(file)
     for page in range(file.pages):
         start, end = file.page_range(page)
         directory.read_page(page, body[start:end])
@@ -194,7 +194,7 @@ def _checksum(directory: bytes) -> str:
     return hashlib.sha256(directory).hexdigest()[:24]
 
 
-def _damaged(file: TxnFile) -> CorruptError:
+def _damaged_error(file: TxnFile) -> CorruptError:
     return CorruptError(
         "a file of transaction ids is damaged, so nobody knows whether a string was applied; "
         "nothing was committed: put the file back from a backup or from the table that this one "

@@ -57,8 +57,8 @@ def log_folder(shard_id: str) -> str:
 def entry_name(shard_id: str, position: int) -> Name:
     """Return the name of a log entry."""
     folder = log_folder(shard_id)
-    previous = f"{folder}/{_reversed(position - 1)}.arrow" if position > 1 else None
-    return Name(f"{folder}/{_reversed(position)}.arrow", f"log/{shard_id}", position, previous)
+    previous = f"{folder}/{_reverse_bits(position - 1)}.arrow" if position > 1 else None
+    return Name(f"{folder}/{_reverse_bits(position)}.arrow", f"log/{shard_id}", position, previous)
 
 
 def position_of(path: str) -> int | None:
@@ -74,8 +74,8 @@ def shard_manifest_folder(shard_id: str) -> str:
 def shard_manifest_name(shard_id: str, version: int) -> Name:
     """Return the name of one version of a shard's manifest."""
     folder = shard_manifest_folder(shard_id)
-    previous = f"{folder}/{_reversed(version - 1)}.binpb" if version > 1 else None
-    return Name(f"{folder}/{_reversed(version)}.binpb", f"shard/{shard_id}", version, previous)
+    previous = f"{folder}/{_reverse_bits(version - 1)}.binpb" if version > 1 else None
+    return Name(f"{folder}/{_reverse_bits(version)}.binpb", f"shard/{shard_id}", version, previous)
 
 
 def shard_version_of(path: str) -> int | None:
@@ -127,7 +127,7 @@ def quarantine_folder(shard_id: str, generation: int, token: str) -> str:
     )
 
 
-def _reversed(number: int) -> str:
+def _reverse_bits(number: int) -> str:
     if not 0 <= number <= _MAX:
         raise InvalidInputError("a position or version is 0 to 2**63-1", number=number)
     return format(number, "064b")[::-1]

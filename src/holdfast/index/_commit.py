@@ -39,7 +39,7 @@ class TableCommits:
     def __init__(self, versions: Versions) -> None:
         self._versions = versions
 
-    def superseded(self, plan: Plan) -> int | None:
+    def superseding_version(self, plan: Plan) -> int | None:
         """Return the newest version if the index was committed and replaced since."""
         table = open_dataset(self._versions)
         with translate_errors(self._versions.core.location):
@@ -87,11 +87,11 @@ class IndexPlan(LancePlan):
         if is_shown(newest, plan):
             raise AlreadyAppliedError("in the table already", version=int(newest.version))
         coverage = self._coverage(newest, plan)
-        removed = self._replaced(newest, plan, coverage)
+        removed = self._replaced_segments(newest, plan, coverage)
         # Not `commit_existing_index_segments`: that lists the folder, strays and all.
         change = lance.LanceOperation.CreateIndex(
             new_indices=[_index(self._complete, coverage)],
-            removed_indices=[_removed(plan, segment) for segment in removed],
+            removed_indices=[_removed_index(plan, segment) for segment in removed],
         )
         return change, int(newest.version)
 
@@ -104,7 +104,7 @@ class IndexPlan(LancePlan):
                 column=plan.column,
             )
         live = _files_of(table.get_fragments(), ids_of(field))
-        then = _files_of(self._pinned(plan).get_fragments(), ids_of(field))
+        then = _files_of(self._open_indexed(plan).get_fragments(), ids_of(field))
         coverage = {f for f in plan.fragments if f in live and live[f] == then.get(f)}
         if plan.fragments and not coverage:
             raise _final(
@@ -116,7 +116,7 @@ class IndexPlan(LancePlan):
             )
         return coverage
 
-    def _pinned(self, plan: Plan) -> lance.LanceDataset:
+    def _open_indexed(self, plan: Plan) -> lance.LanceDataset:
         try:
             return open_dataset(self.versions, plan.version)
         except NotFoundError as error:
@@ -126,7 +126,7 @@ class IndexPlan(LancePlan):
                 version=plan.version,
             ) from error
 
-    def _replaced(
+    def _replaced_segments(
         self, table: lance.LanceDataset, plan: Plan, coverage: Iterable[int]
     ) -> list[Segment]:
         """Return the segments that the index takes the place of: those it covers whole.
@@ -200,7 +200,7 @@ def _index(complete: Complete, coverage: set[int]) -> Index:
     )
 
 
-def _removed(plan: Plan, segment: Segment) -> Index:
+def _removed_index(plan: Plan, segment: Segment) -> Index:
     return Index(
         uuid=segment.id,
         name=plan.name,

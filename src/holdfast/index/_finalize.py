@@ -101,19 +101,19 @@ class Finalizer:
             CommitUnknownError: whether the plan is frozen could not be learnt; repeat.
         """
         # The plan first: once it is frozen, tasks and build record may have been swept.
-        plan = self.frozen(build_id)
+        plan = self.frozen_plan(build_id)
         if plan is not None:
             return plan
         try:
             return self._freeze(build_id)
         except (NotFoundError, CorruptError):
             # Another finalizer may have frozen the plan, finished and cleaned up meanwhile.
-            plan = self.frozen(build_id)
+            plan = self.frozen_plan(build_id)
             if plan is None:
                 raise
             return plan
 
-    def frozen(self, build_id: str) -> Plan | None:
+    def frozen_plan(self, build_id: str) -> Plan | None:
         """Return the plan if it is frozen."""
         body = self._files.read(plan_name(build_id))
         return None if body is None else decode_plan(body)
@@ -135,7 +135,7 @@ class Finalizer:
             body = self._mark(plan)
         else:
             self._check_marker(plan, body)
-            self._copy(plan, self._differing(plan))
+            self._copy(plan, self._differing_files(plan))
             self._verify(plan)
         # Also after our own decision: another body may have won it.
         self._check_marker(plan, body)
@@ -207,7 +207,7 @@ class Finalizer:
             return
 
     def _verify(self, plan: Plan) -> None:
-        differing = self._differing(plan)
+        differing = self._differing_files(plan)
         if differing:
             raise CorruptError(
                 "parts of the index are gone and so is what they were copied from: build again",
@@ -215,7 +215,7 @@ class Finalizer:
                 missing=", ".join(copy.target for copy in differing[:6]),
             )
 
-    def _differing(self, plan: Plan) -> list[_Copy]:
+    def _differing_files(self, plan: Plan) -> list[_Copy]:
         """Return the files that are not, or not as they must be, at their final names."""
         listed = {info.path: info for info in self._files.list(index_folder(plan.build_id))}
         differing = []

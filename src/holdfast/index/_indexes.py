@@ -92,7 +92,7 @@ class Indexes:
         chosen = name or f"{column.replace('.', '_')}_idx"
         self._finish_committed(chosen)
         if self._exists(table, chosen, column, definition, replace=replace):
-            return self._unchanged(chosen, begun)
+            return self._unchanged_result(chosen, begun)
         if tasks is None:
             return self._create_at_once(column, chosen, given, memory_mb, begun)
         record = self._resumable(chosen, column, definition.properties, kept=False, table=table)
@@ -130,7 +130,7 @@ class Indexes:
         existing = self._full_text(table, name)
         sizes = live_fragments(table)
         if not set(sizes) - existing.fragments:
-            return self._unchanged(name, begun)
+            return self._unchanged_result(name, begun)
         properties = self._uniform_properties(existing)
         parameters = parameters_from(properties)
         column = existing.columns[0]
@@ -143,7 +143,7 @@ class Indexes:
             )
         record = self._resumable(name, column, properties, kept=True, table=table)
         if record is None:
-            parts, kept, stays = self._sorted(table, existing, sizes)
+            parts, kept, stays = self._sort_parts(table, existing, sizes)
             todo = {f: rows for f, rows in sizes.items() if f not in kept | stays}
             record = self._begin(
                 BuildRecord(
@@ -230,10 +230,10 @@ class Indexes:
             build_id=plan.build_id,
             partitions=len(plan.parts),
             reused=reused,
-            uncovered=self._uncovered(plan.name),
+            uncovered=self._count_uncovered(plan.name),
         )
 
-    def _unchanged(self, name: str, begun: float) -> IndexResult:
+    def _unchanged_result(self, name: str, begun: float) -> IndexResult:
         table = self._open()
         description = self._full_text(table, name)
         info = self._info(description, set(live_fragments(table)))
@@ -267,8 +267,8 @@ class Indexes:
         with operation.raising_outcome():
             table = open_hooked(hook)
             table.create_scalar_index(column, "INVERTED", name=name, replace=True, **settings)
-            operation.returned(int(table.version))
-        made = self._unchanged(name, begun)
+            operation.note_success(int(table.version))
+        made = self._unchanged_result(name, begun)
         rows = self._full_text(self._open(), name).rows
         version = int(operation.version or made.version)
         return changed(made, version=version, rows=rows, applied=True)
@@ -327,7 +327,7 @@ class Indexes:
             raise NotFoundError("there is no full-text index of this name", index=name)
         return description
 
-    def _sorted(
+    def _sort_parts(
         self, table: lance.LanceDataset, existing: Description, live: Mapping[int, int]
     ) -> tuple[tuple[Part, ...], set[int], set[int]]:
         """Return the parts that are taken over, what they cover, and what others cover."""
@@ -385,11 +385,11 @@ class Indexes:
         for record in open_records(self._files):
             if record.name != name:
                 continue
-            plan = Finalizer(self._files).frozen(record.build_id)
+            plan = Finalizer(self._files).frozen_plan(record.build_id)
             if plan is not None and self._commits.is_committed(plan):
                 self._publish(record.build_id, None)
 
-    def _uncovered(self, name: str) -> int:
+    def _count_uncovered(self, name: str) -> int:
         table = self._open()
         description = description_of(table, name)
         covered = set() if description is None else description.fragments

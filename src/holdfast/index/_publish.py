@@ -41,7 +41,7 @@ class Published:
 class Commits(Protocol):
     """Makes a complete index part of the table."""
 
-    def superseded(self, plan: Plan) -> int | None:
+    def superseding_version(self, plan: Plan) -> int | None:
         """Return the newest version if the index was committed and replaced since."""
         ...
 
@@ -68,7 +68,7 @@ def publish(
         CommitUnknownError: the outcome could not be learnt; repeat.
     """
     plan = finalizer.freeze(build_id)
-    version = commits.superseded(plan)
+    version = commits.superseding_version(plan)
     if version is not None:
         applied = False
     else:

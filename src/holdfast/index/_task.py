@@ -85,7 +85,7 @@ def run_task(files: BuildFiles, builder: Builder, build_id: str, task: int) -> T
             raise
         return TaskDone(task=task, reused=True, documents=0)
     if body is not None:
-        return _reused(body)
+        return _reused_task(body)
     record = _record(files, build_id, task)
     if record is None:
         return TaskDone(task=task, reused=True, documents=0)
@@ -112,7 +112,7 @@ def _build(
 ) -> TaskManifest:
     begun = files.core.clock.elapsed()
     built = builder.build(record, record.tasks[task], attempt)
-    parts = tuple(_summed(files, part) for part in built.parts)
+    parts = tuple(_with_checksums(files, part) for part in built.parts)
     # Before the manifest is decided: Lance does not fsync what it writes.
     files.make_durable(part.path(file) for part in parts for file in part.files)
     return TaskManifest(
@@ -140,7 +140,7 @@ def _decide(files: BuildFiles, manifest: TaskManifest) -> TaskDone:
         return TaskDone(task=manifest.task, reused=True, documents=0)
     if not isinstance(decision, Won):
         discard(files, manifest.attempt)
-        return _reused(decision.body)
+        return _reused_task(decision.body)
     if _is_over(files, manifest):
         # The task's name was free again because the build was finished and swept.
         discard(files, manifest.attempt)
@@ -161,7 +161,7 @@ def discard(files: BuildFiles, attempt: str) -> None:
     files.remove(info.path for info in files.list(index_folder(attempt)))
 
 
-def _reused(body: bytes) -> TaskDone:
+def _reused_task(body: bytes) -> TaskDone:
     manifest = decode_task(body)
     return TaskDone(task=manifest.task, reused=True, documents=manifest.documents)
 
@@ -186,7 +186,7 @@ def _declare(files: BuildFiles, build_id: str, task: int, attempt: str) -> None:
     files.core.retry(path, "put", lambda: files.core.store.put(path, note))
 
 
-def _summed(files: BuildFiles, part: Part) -> Part:
+def _with_checksums(files: BuildFiles, part: Part) -> Part:
     """Return a part with the checksums of its files, read back from the store."""
     summed = tuple(
         PartFile(file=file.file, size=file.size, md5=files.md5(part.path(file), file.size))

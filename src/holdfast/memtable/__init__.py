@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from holdfast._lazy import load_names
 
 if TYPE_CHECKING:
-    from holdfast.memtable._filter import NUMBER, matching, open_in_memory
+    from holdfast.memtable._filter import NUMBER, find_matching, open_in_memory
     from holdfast.memtable._memtable import MemTable, MemTableSnapshot
     from holdfast.memtable._parts import PIECE_ROWS
     from holdfast.memtable._reading import IndexConfig, Reading
@@ -19,14 +19,14 @@ __all__ = [
     "MemTableSnapshot",
     "Reading",
     "Vector",
-    "matching",
+    "find_matching",
     "open_in_memory",
 ]
 
 __getattr__ = load_names(
     __name__,
     {
-        "_filter": "NUMBER open_in_memory matching",
+        "_filter": "NUMBER open_in_memory find_matching",
         "_memtable": "MemTable MemTableSnapshot",
         "_parts": "PIECE_ROWS",
         "_reading": "IndexConfig Reading",

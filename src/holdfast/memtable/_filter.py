@@ -38,7 +38,7 @@ class Filtered:
         self._lock = threading.Lock()  # one reader at a time brings a dataset up to date
         self._datasets: dict[tuple[str, ...], tuple[lance.LanceDataset, int]] = {}
 
-    def matching(self, rows: pa.Table, condition: str) -> npt.NDArray[np.int64]:
+    def find_matching(self, rows: pa.Table, condition: str) -> npt.NDArray[np.int64]:
         """Return the numbers of the rows for which an SQL condition is true, ascending.
 
         Args:
@@ -49,7 +49,7 @@ class Filtered:
             InvalidInputError: the condition is none, or names columns that are not there.
         """
         _check(condition)
-        names = _named(rows.schema, condition)
+        names = _columns_in(rows.schema, condition)
         with self._lock, translate_errors("filter"):
             dataset = self._up_to_date(rows, tuple(names))
         numbers = _ask(dataset, condition)
@@ -62,14 +62,14 @@ class Filtered:
             dataset = open_in_memory(rows.select(names), self._storage_version)
         elif rows.num_rows > known:
             new = rows.select(names).slice(known)
-            dataset = lance.write_dataset(numbered(new, known), dataset, mode="append")
+            dataset = lance.write_dataset(number_rows(new, known), dataset, mode="append")
         else:
             return dataset
         self._datasets[names] = dataset, rows.num_rows
         return dataset
 
 
-def matching(rows: pa.Table, condition: str, storage_version: str) -> npt.NDArray[np.int64]:
+def find_matching(rows: pa.Table, condition: str, storage_version: str) -> npt.NDArray[np.int64]:
     """Return the numbers of the rows for which an SQL condition is true, in ascending order.
 
     Raises:
@@ -77,7 +77,7 @@ def matching(rows: pa.Table, condition: str, storage_version: str) -> npt.NDArra
     """
     _check(condition)
     return _ask(
-        open_in_memory(rows.select(_named(rows.schema, condition)), storage_version), condition
+        open_in_memory(rows.select(_columns_in(rows.schema, condition)), storage_version), condition
     )
 
 
@@ -103,10 +103,10 @@ def _ask(dataset: lance.LanceDataset, condition: str) -> npt.NDArray[np.int64]:
 def open_in_memory(rows: pa.Table, storage_version: str, first: int = 0) -> lance.LanceDataset:
     """Return a dataset of these rows and their numbers."""
     version: Any = storage_version  # pylance lists the versions of today
-    return lance.write_dataset(numbered(rows, first), PLACE, data_storage_version=version)
+    return lance.write_dataset(number_rows(rows, first), PLACE, data_storage_version=version)
 
 
-def numbered(rows: pa.Table, first: int = 0) -> pa.Table:
+def number_rows(rows: pa.Table, first: int = 0) -> pa.Table:
     """Return the rows with a column of their numbers."""
     numbers = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
     fields = [one.remove_metadata() for one in rows.schema]
@@ -114,7 +114,7 @@ def numbered(rows: pa.Table, first: int = 0) -> pa.Table:
     return pa.Table.from_arrays([*rows.columns, numbers], schema=schema)
 
 
-def _named(schema: pa.Schema, condition: str) -> list[str]:
+def _columns_in(schema: pa.Schema, condition: str) -> list[str]:
     """Return the columns that a filter may mean: too many do no harm, one too few would."""
     text = condition.lower()
     return [name for name in schema.names if not _PLAIN.fullmatch(name) or name.lower() in text]

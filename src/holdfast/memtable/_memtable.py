@@ -28,7 +28,7 @@ from holdfast.memtable._parts import (
     add_keys,
     add_rows,
     hits,
-    located,
+    locate_rows,
     make_keys,
     pieces,
     replaced_inside,
@@ -153,7 +153,7 @@ class MemTable:
             batches = [part.batch for part in self._rows]
             # A copy: later puts of the same keys clear marks in place, and this view must not
             # change.
-            newest = self._newest[: self._indexed()].copy()
+            newest = self._newest[: self._count_indexed()].copy()
         return MemTableSnapshot(pa.Table.from_batches(batches, self.schema), newest)
 
     def find(self, columns: Sequence[pa.Array], *, below: int | None = None) -> Numbers:
@@ -180,7 +180,7 @@ class MemTable:
         with self._lock:
             rows = tuple(self._rows)
         taken, places = [], []
-        for part, at in located(rows, numbers):
+        for part, at in locate_rows(rows, numbers):
             taken.append(part.batch.take(pa.array(numbers[at] - part.first)))
             places.append(at)
         table = pa.Table.from_batches(taken, self.schema)
@@ -206,14 +206,14 @@ class MemTable:
             start = end
         return rest
 
-    def _indexed(self) -> int:
+    def _count_indexed(self) -> int:
         return self._rows[-1].end if self._rows else 0
 
     def _catch_up(self) -> None:
         if not self._waiting:
             return
         for batch in pieces(self._waiting):
-            self._grow(self._indexed() + int(batch.num_rows))
+            self._grow(self._count_indexed() + int(batch.num_rows))
             new = add_rows(self._rows, batch)
             if self.keys:
                 self._index_keys(new)
@@ -246,7 +246,7 @@ class MemTable:
         good = np.ones(len(which), np.bool_)
         if self._codes.exact or not len(which):
             return good
-        for part, at in located(rows, numbers):
+        for part, at in locate_rows(rows, numbers):
             asked = [column.take(pa.array(which[at])) for column in columns]
             inside = pa.array(numbers[at] - part.first)
             stored = [column.take(inside) for column in self._codes.columns(part.batch)]

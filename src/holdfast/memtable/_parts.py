@@ -112,7 +112,7 @@ def pieces(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         left, count = not _is_small(batch), int(batch.num_rows)
         if small and (left or rows + count > PIECE_ROWS):
-            yield _joined(small)
+            yield _join_batches(small)
             small, rows = [], 0
         if left:
             yield batch
@@ -120,7 +120,7 @@ def pieces(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             small.append(batch)
             rows += count
     if small:
-        yield _joined(small)
+        yield _join_batches(small)
 
 
 def _is_small(batch: pa.RecordBatch) -> bool:
@@ -171,7 +171,7 @@ def _settle(parts: list[Part], most: int, merged: Callable[[Sequence[Part]], Par
 
 
 def _merged_rows(parts: Sequence[Rows]) -> Rows:
-    batch = _joined([part.batch for part in parts])
+    batch = _join_batches([part.batch for part in parts])
     return Rows(batch, parts[0].first, parts[-1].end, parts[0].level + 1)
 
 
@@ -184,7 +184,7 @@ def _merged_keys(parts: Sequence[Keys]) -> Keys:
     return Keys(codes, numbers, parts[0].first, parts[-1].end, parts[0].level + 1)
 
 
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def _join_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
     # From the system's allocator, which gives memory back: these live long.
@@ -207,7 +207,7 @@ def hits(parts: Sequence[Keys], codes: Codes) -> Iterator[tuple[Numbers, Numbers
             yield which, part.numbers[np.repeat(left, counts) + inside]
 
 
-def located(rows: Sequence[Rows], numbers: Numbers) -> Iterator[tuple[Rows, Numbers]]:
+def locate_rows(rows: Sequence[Rows], numbers: Numbers) -> Iterator[tuple[Rows, Numbers]]:
     """Yield the batches that hold these rows, each with the places of its own in `numbers`."""
     ends = np.array([part.end for part in rows])
     owner = np.searchsorted(ends, numbers, "right")

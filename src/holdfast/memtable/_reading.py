@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from holdfast.errors import InvalidInputError
 from holdfast.formats import TOMBSTONE
-from holdfast.memtable._filter import Filtered, matching
+from holdfast.memtable._filter import Filtered, find_matching
 from holdfast.memtable._memtable import Mask, MemTable, MemTableSnapshot
 from holdfast.memtable._text import TextIndex
 from holdfast.memtable._vector import Vector, distances
@@ -96,14 +96,14 @@ class Reading:
         Raises:
             InvalidInputError: the table has no key, or an unknown column.
         """
-        chosen = self._chosen(columns)
+        chosen = self._choose_columns(columns)
         wanted = [_whole(keys[name]) for name in self._keys]
         open_ = np.arange(keys.num_rows)
         pieces, places = [], []
         for table in reversed(tables):
             if not len(open_):
                 break
-            asked = wanted if len(open_) == keys.num_rows else _taken(wanted, open_)
+            asked = wanted if len(open_) == keys.num_rows else _take_rows(wanted, open_)
             numbers = table.find(asked)
             hit = numbers >= 0
             if hit.any():
@@ -115,7 +115,7 @@ class Reading:
         rows = pa.concat_tables(pieces)
         if len(pieces) > 1:
             rows = rows.take(pa.array(np.argsort(np.concatenate(places), kind="stable")))
-        return self._shown(rows.filter(pa.compute.invert(rows[TOMBSTONE])), chosen)
+        return self._to_table_types(rows.filter(pa.compute.invert(rows[TOMBSTONE])), chosen)
 
     def scan(
         self,
@@ -130,12 +130,12 @@ class Reading:
             InvalidInputError: a filter that Lance does not understand, an unknown column, a
                 negative limit.
         """
-        chosen = self._chosen(columns)
+        chosen = self._choose_columns(columns)
         _check_limit(limit)
-        parts = [self._filtered(live, condition) for live in self._live(tables)]
+        parts = [self._filter_rows(live, condition) for live in self._live(tables)]
         self._forget(tables)
         rows = pa.concat_tables(parts) if parts else self._empty()
-        return self._shown(rows if limit is None else rows.slice(0, limit), chosen)
+        return self._to_table_types(rows if limit is None else rows.slice(0, limit), chosen)
 
     def count(self, tables: Sequence[MemTable], condition: str | None) -> int:
         """Return how many live rows there are, or for how many a condition is true.
@@ -146,7 +146,7 @@ class Reading:
         live = self._live(tables)
         if condition is None:
             return sum(int(part.mask.sum()) for part in live)
-        passing = sum(int(self._filtered(part, condition).num_rows) for part in live)
+        passing = sum(int(self._filter_rows(part, condition).num_rows) for part in live)
         self._forget(tables)
         return passing
 
@@ -166,9 +166,9 @@ class Reading:
             InvalidInputError: no column of text, an unknown column, a filter that Lance does not
                 understand, a negative limit.
         """
-        chosen = self._chosen(columns)
+        chosen = self._choose_columns(columns)
         _check_limit(limit)
-        kind = self._columns.field(self._chosen([column])[0]).type
+        kind = self._columns.field(self._choose_columns([column])[0]).type
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             raise InvalidInputError("search needs a column of text", column=column, type=str(kind))
         parts = [self._empty().append_column(SCORE, pa.array([], pa.float32()))]
@@ -178,7 +178,7 @@ class Reading:
             rows = self._plain(live.snapshot.rows.take(pa.array(numbers[kept])))
             rows = rows.append_column(SCORE, pa.array(scores[kept], pa.float32()))
             if condition is not None:
-                passing = matching(self._plain(rows), condition, self._storage_version)
+                passing = find_matching(self._plain(rows), condition, self._storage_version)
                 rows = rows.take(pa.array(passing))
             parts.append(rows)
         self._forget(tables)
@@ -201,8 +201,8 @@ class Reading:
         Raises:
             InvalidInputError: no column of vectors, a query that does not fit, a k below 1.
         """
-        chosen = self._chosen(columns)
-        self._chosen([column])
+        chosen = self._choose_columns(columns)
+        self._choose_columns([column])
         if k < 1:
             raise InvalidInputError("k is 1 or more", k=k)
         if metric is None:
@@ -211,7 +211,7 @@ class Reading:
         rows = pa.concat_tables(
             [
                 self._empty(),
-                *(self._filtered(live, condition) for live in self._live(tables)),
+                *(self._filter_rows(live, condition) for live in self._live(tables)),
             ]
         )
         measured, there = distances(rows[column], query, metric)
@@ -241,17 +241,17 @@ class Reading:
             live_tables.append(Live(table, snapshot, mask))
         return live_tables[::-1]
 
-    def _filtered(self, live: Live, condition: str | None) -> pa.Table:
+    def _filter_rows(self, live: Live, condition: str | None) -> pa.Table:
         rows = live.snapshot.rows
         if condition is None:
             return self._plain(rows if live.mask.all() else rows.filter(pa.array(live.mask)))
         known = self._filters.setdefault(live.table.serial, Filtered(self._storage_version))
         try:
-            numbers = known.matching(rows, condition)
+            numbers = known.find_matching(rows, condition)
         except InvalidInputError:
             # A row that is not there any more may be what the filter cannot be asked of.
             shown = self._plain(rows.filter(pa.array(live.mask)))
-            return shown.take(pa.array(matching(shown, condition, self._storage_version)))
+            return shown.take(pa.array(find_matching(shown, condition, self._storage_version)))
         return self._plain(rows.take(pa.array(numbers[live.mask[numbers]])))
 
     def _text(self, table: MemTable, column: str) -> TextIndex:
@@ -270,7 +270,7 @@ class Reading:
         for key in [key for key in self._texts if key[0] not in kept]:
             self._texts.pop(key, None)
 
-    def _chosen(self, columns: Sequence[str] | None) -> list[str]:
+    def _choose_columns(self, columns: Sequence[str] | None) -> list[str]:
         if columns is None:
             return list(self._columns.names)
         unknown = [name for name in columns if name not in self._columns.names]
@@ -281,9 +281,9 @@ class Reading:
         return list(columns)
 
     def _plain(self, rows: pa.Table) -> pa.Table:
-        return self._shown(rows, self._columns.names)
+        return self._to_table_types(rows, self._columns.names)
 
-    def _shown(self, rows: pa.Table, chosen: Sequence[str]) -> pa.Table:
+    def _to_table_types(self, rows: pa.Table, chosen: Sequence[str]) -> pa.Table:
         """Return columns in the table's own types: a live row has a value where one must be."""
         fields = [self._columns.field(name) for name in chosen]
         return pa.Table.from_arrays([rows[name] for name in chosen], schema=pa.schema(fields))
@@ -298,7 +298,7 @@ def _check_limit(limit: int | None) -> None:
         raise InvalidInputError("a limit is 0 or more", limit=limit)
 
 
-def _taken(columns: Sequence[pa.Array], numbers: np.ndarray) -> list[pa.Array]:
+def _take_rows(columns: Sequence[pa.Array], numbers: np.ndarray) -> list[pa.Array]:
     return [column.take(pa.array(numbers)) for column in columns]
 
 

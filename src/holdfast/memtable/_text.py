@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.commits import translate_errors
-from holdfast.memtable._filter import NUMBER, numbered, open_in_memory
+from holdfast.memtable._filter import NUMBER, number_rows, open_in_memory
 
 _INDEX = "text"
 
@@ -82,7 +82,7 @@ class TextIndex:
                 self._dataset = open_in_memory(new, self._storage_version)
             else:
                 self._dataset = lance.write_dataset(
-                    numbered(new, self._rows), self._dataset, mode="append"
+                    number_rows(new, self._rows), self._dataset, mode="append"
                 )
             self._rows = rows.num_rows
         may_wait = 0 if every or not self._indexed else self._buffer_rows

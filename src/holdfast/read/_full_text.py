@@ -47,7 +47,7 @@ class FullText:
 
     def of_base(self, base: Dataset, names: Sequence[str], count: int | None) -> pa.Table:
         """Return the best rows of the base, best first, with their scores."""
-        uncovered = set() if self.plain else _uncovered(base, self.indexes)
+        uncovered = set() if self.plain else _uncovered_fragments(base, self.indexes)
         if not uncovered:
             return self.of(base, names, count)
         # With one index nothing is found twice; with several, a row may be in some of them.
@@ -85,10 +85,10 @@ class FullText:
         copy = level.copies.get(key)
         if copy is None:
             rows = pa.Table.from_batches(level.batches(level.dataset.schema.names))
-            copy = level.copies[key] = self._indexed(rows)
+            copy = level.copies[key] = self._index_copy(rows)
         return copy
 
-    def _indexed(self, rows: pa.Table) -> Dataset:
+    def _index_copy(self, rows: pa.Table) -> Dataset:
         copy = in_memory(rows)
         for index in self.indexes:
             settings: dict[str, Any] = dict(index.settings)  # Any: what Lance's index takes
@@ -108,7 +108,7 @@ class FullText:
         """Return the best of these rows."""
         texts = rows.select(self._columns(rows.schema))
         numbers = pa.array(np.arange(rows.num_rows))
-        copy = self._indexed(texts.append_column(_NUMBER, numbers))
+        copy = self._index_copy(texts.append_column(_NUMBER, numbers))
         matches = copy.scanner(
             columns=[_NUMBER, SCORE],
             full_text_query=self.query,
@@ -130,7 +130,7 @@ def text_indexes(dataset: Dataset) -> list[KeptIndex]:
     return [index for index in indexes if index is not None and index.kind == INVERTED]
 
 
-def _uncovered(base: Dataset, indexes: Sequence[KeptIndex]) -> set[int]:
+def _uncovered_fragments(base: Dataset, indexes: Sequence[KeptIndex]) -> set[int]:
     """Return the fragments that one of the indexes does not cover."""
     fragments = {int(part.fragment_id) for part in base.get_fragments()}
     names = {index.name for index in indexes}

@@ -59,10 +59,10 @@ class KeyBytes:
         mixed = (self.lengths.astype(np.uint64) * _MIX) ^ _SEED
         for begin in range(0, self.longest, _WORD):
             if self._even:
-                mixed = _mixed(mixed, self.word(begin, slice(None)))
+                mixed = _mix(mixed, self.word(begin, slice(None)))
             else:  # long keys may be few
                 some = np.flatnonzero(self.lengths > begin)
-                mixed[some] = _mixed(mixed[some], self.word(begin, some))
+                mixed[some] = _mix(mixed[some], self.word(begin, some))
         return mixed
 
     def same(self, rows: Rows, other: KeyBytes, others: Rows) -> Mask:
@@ -155,6 +155,6 @@ def _grid(flat: npt.NDArray[np.uint8], rows: int, length: int) -> Hashes:
     return padded.view("<u8")
 
 
-def _mixed(hashes: Hashes, word: Hashes) -> Hashes:
+def _mix(hashes: Hashes, word: Hashes) -> Hashes:
     mixed = (hashes ^ word) * _MIX
     return mixed ^ (mixed >> np.uint64(33))

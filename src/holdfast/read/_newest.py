@@ -114,7 +114,7 @@ def _newest_sorted(levels: Sequence[Numbers]) -> tuple[list[Mask], KeySet]:
     # Newest first and each level turned around, so that the first of equal keys is the newest.
     joined = np.concatenate([one[::-1] for one in levels])
     keys, first = np.unique(joined, return_index=True)
-    masks = _split(_marked(first, len(joined)), [len(one) for one in levels])
+    masks = _split(_mask_of(first, len(joined)), [len(one) for one in levels])
     return [mask[::-1] for mask in masks], _Sorted(keys)
 
 
@@ -131,11 +131,11 @@ def _newest_others(levels: Sequence[pa.Array]) -> tuple[list[Mask], KeySet]:
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     last = np.zeros(len(encoded.dictionary), np.int64)
     last[codes] = np.arange(len(codes))  # of equal codes the last assignment stays
-    kept = _marked(last, len(codes))
+    kept = _mask_of(last, len(codes))
     return _split(kept, sizes)[::-1], _Others(encoded.dictionary)
 
 
-def _marked(places: npt.NDArray[np.int64], size: int) -> Mask:
+def _mask_of(places: npt.NDArray[np.int64], size: int) -> Mask:
     kept = np.zeros(size, np.bool_)
     kept[places] = True
     return kept
@@ -254,12 +254,12 @@ class _Others:
         if first is None:
             return
         names = first.schema.names
-        keyed = _keyed(first, keys)
+        keyed = _with_key(first, keys)
 
         def all_keyed() -> Iterator[pa.RecordBatch]:
             yield keyed
             for batch in stream:
-                yield _keyed(batch, keys)
+                yield _with_key(batch, keys)
 
         reader = pa.RecordBatchReader.from_batches(keyed.schema, all_keyed())
         key = keys[0] if len(keys) == 1 else _KEY
@@ -278,7 +278,7 @@ class _Others:
         return held
 
 
-def _keyed(batch: pa.RecordBatch, keys: Sequence[str]) -> pa.RecordBatch:
+def _with_key(batch: pa.RecordBatch, keys: Sequence[str]) -> pa.RecordBatch:
     """Return the batch with its key as one column: one more, where it has several."""
     if len(keys) == 1:
         return batch

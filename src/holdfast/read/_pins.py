@@ -99,10 +99,10 @@ def read_pins(
         UnavailableError, PermissionDeniedError: the store did not tell.
     """
     oldest = now - max_pin_age.total_seconds()
-    return [pin for pin in _stored(store) if pin.modified >= oldest]
+    return [pin for pin in _list_pins(store) if pin.modified >= oldest]
 
 
-def _stored(store: ObjectStore) -> Iterator[SnapshotPin]:
+def _list_pins(store: ObjectStore) -> Iterator[SnapshotPin]:
     for info in store.list(SNAPSHOT_PINS_FOLDER):
         token = snapshot_pin_of(info.path)
         if token is None:

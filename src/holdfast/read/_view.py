@@ -56,7 +56,7 @@ class View:
         """
         with translate_read_errors(self.location):
             logs = [self._log(shard) for shard in self.snapshot.shards]
-            opened = _at_once(self._sstable, self._sstables())
+            opened = _call_concurrently(self._sstable, self._sstables())
         return [level for level in (*logs, *opened) if level is not None]
 
     @functools.cached_property
@@ -66,7 +66,7 @@ class View:
         if not self.columns.keys or not levels:
             return Overlay(levels, None)
         with translate_read_errors(self.location):
-            read = _at_once(Level.keys, levels)
+            read = _call_concurrently(Level.keys, levels)
         masks, keys = find_newest([columns for columns, _ in read])
         for level, mask, (_, beside) in zip(levels, masks, read, strict=True):
             level.keep_newest(mask, beside)
@@ -125,7 +125,7 @@ class View:
         """
         schema = self.schema(columns)
         rows = self._rows(schema, filter, fragments, levels=levels)
-        yield from _limited(rows, limit)
+        yield from _limit_rows(rows, limit)
 
     def count(self, filter: str | None = None) -> int:  # noqa: A002 - Lance's word
         """Return how many rows pass the filter.
@@ -217,7 +217,7 @@ def as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
 
 
-def _limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+def _limit_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
     left = limit
     for batch in batches:
         if left is not None and left <= batch.num_rows:
@@ -229,7 +229,7 @@ def _limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[p
         left = None if left is None else left - batch.num_rows
 
 
-def _at_once(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+def _call_concurrently(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """Call a function for each item, several concurrently: most of it is waiting for a store."""
     if len(items) < 2:  # noqa: PLR2004 - nothing to do concurrently
         return [function(item) for item in items]

@@ -132,7 +132,7 @@ def _read_stream(body: bytes) -> pa.Table:
             "the writer before you send what it wrote"
         )
     with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
-        return _bounded(reader, body)
+        return _read_bounded(reader, body)
 
 
 def _read_file(body: bytes) -> pa.Table:
@@ -143,10 +143,10 @@ def _read_file(body: bytes) -> pa.Table:
         _refuse_compression(message)
     with pa.ipc.open_file(pa.py_buffer(body)) as reader:
         batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
-        return _bounded(pa.RecordBatchReader.from_batches(reader.schema, batches), body)
+        return _read_bounded(pa.RecordBatchReader.from_batches(reader.schema, batches), body)
 
 
-def _bounded(reader: pa.RecordBatchReader, body: bytes) -> pa.Table:
+def _read_bounded(reader: pa.RecordBatchReader, body: bytes) -> pa.Table:
     """Read all batches, unless there are more rows than the body can hold."""
     batches, rows = [], 0
     for batch in reader:

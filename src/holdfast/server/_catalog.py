@@ -50,12 +50,12 @@ class Catalog(Protocol):
 
 def list_tables(here: Catalog, call: Call) -> Answer:
     """Return the tables of a namespace."""
-    return _answer(here.namespace.list_tables(_request(call, _paging(call))))
+    return _answer(here.namespace.list_tables(_request(call, _page_request(call))))
 
 
 def list_namespaces(here: Catalog, call: Call) -> Answer:
     """Return the namespaces of a namespace."""
-    return _answer(here.namespace.list_namespaces(_request(call, _paging(call))))
+    return _answer(here.namespace.list_namespaces(_request(call, _page_request(call))))
 
 
 def describe_namespace(here: Catalog, call: Call) -> Answer:
@@ -168,8 +168,8 @@ def create_version(here: Catalog, call: Call) -> Answer:
     """Decide one version; Lance asks for it in every commit."""
     fields = call.fields()
     wanted = {
-        "version": _required(call.number(fields, "version"), "version"),
-        "manifest_path": _required(call.text(fields, "manifest_path"), "manifest_path"),
+        "version": _require(call.number(fields, "version"), "version"),
+        "manifest_path": _require(call.text(fields, "manifest_path"), "manifest_path"),
         "naming_scheme": call.text(fields, "naming_scheme"),
         "branch": call.text(fields, "branch"),
     }
@@ -178,7 +178,7 @@ def create_version(here: Catalog, call: Call) -> Answer:
 
 def list_versions(here: Catalog, call: Call) -> Answer:
     """Return versions; Lance asks for the newest one."""
-    fields = {**call.fields(), **_paging(call)}
+    fields = {**call.fields(), **_page_request(call)}
     _refuse_branch(fields)
     limit = call.number(fields, "limit")
     descending = call.query.get("descending", "").lower() == "true" or fields.get("descending")
@@ -238,7 +238,7 @@ def create_tag(here: Catalog, call: Call) -> Answer:
     if name in tags:
         raise ProtocolError(9, f"there is a tag of this name already (tag={name[:80]})", "tag")
     with translate_errors(here.namespace.location(call.id)):
-        dataset.tags.create(name, _tagged(call))
+        dataset.tags.create(name, _tagged_version(call))
     return json_answer({})
 
 
@@ -248,7 +248,7 @@ def update_tag(here: Catalog, call: Call) -> Answer:
     if name not in tags:
         raise _no_tag(name)
     with translate_errors(here.namespace.location(call.id)):
-        dataset.tags.update(name, _tagged(call))
+        dataset.tags.update(name, _tagged_version(call))
     return json_answer({})
 
 
@@ -331,7 +331,7 @@ def _answer(fields: Mapping[str, Any]) -> Answer:
     return json_answer({key: value for key, value in fields.items() if key != "storage_options"})
 
 
-def _paging(call: Call) -> dict[str, Any]:
+def _page_request(call: Call) -> dict[str, Any]:
     """Return which page is asked for, as a request's parameters or body say it."""
     fields = call.fields()
     token = call.query.get("page_token") or call.text(fields, "page_token")
@@ -363,7 +363,7 @@ def _check_location(here: Catalog, call: Call) -> str:
     return location
 
 
-def _required(value: Any, name: str) -> Any:  # noqa: ANN401 - as it came
+def _require(value: Any, name: str) -> Any:  # noqa: ANN401 - as it came
     if value is None:
         raise InvalidInputError("this field is missing", field=name)
     return value
@@ -377,15 +377,15 @@ def _refuse_branch(fields: Mapping[str, Any]) -> None:
 def _tags(here: Catalog, call: Call) -> tuple[lance.LanceDataset, dict[str, Any], str]:
     fields = call.fields()
     _refuse_branch(fields)
-    name = _required(call.text(fields, "tag"), "tag")
+    name = _require(call.text(fields, "tag"), "tag")
     table = here.tables.open(call.id)
     dataset = table.dataset()
     with translate_errors(table.uri):
         return dataset, dict(dataset.tags.list()), name
 
 
-def _tagged(call: Call) -> int:
-    return int(_required(call.number(call.fields(), "version"), "version"))
+def _tagged_version(call: Call) -> int:
+    return int(_require(call.number(call.fields(), "version"), "version"))
 
 
 def _no_tag(name: str) -> ProtocolError:

@@ -37,18 +37,18 @@ def bars(
     drawn = "".join(
         f'<rect class="bar" x="{_LEFT + number * wide + 0.5:.1f}" y="{_y(value, highest):.1f}" '
         f'width="{max(wide - 1, 0.5):.1f}" height="{_base() - _y(value, highest):.1f}">'
-        f"<title>{_shown(value)} {escape(unit)}</title></rect>"
+        f"<title>{_format_number(value)} {escape(unit)}</title></rect>"
         for number, value in enumerate(values)
         if value > 0
     )
-    top = peak or _shown(highest)
+    top = peak or _format_number(highest)
     if highest <= 0:
         middle = (_LEFT + WIDTH) / 2
         drawn = f'<text class="axis" x="{middle}" y="64" text-anchor="middle">none yet</text>'
-    return _framed(drawn, title=title, top=top, unit=unit, start=start, end=end)
+    return _frame_chart(drawn, title=title, top=top, unit=unit, start=start, end=end)
 
 
-def compared(
+def comparison_chart(
     rows: Sequence[tuple[str, Sequence[float]]], *, title: str, unit: str, series: Sequence[str]
 ) -> str:
     """Return a chart that stands alone: bars from left to right, one group per row.
@@ -80,7 +80,7 @@ def compared(
             drawn.append(
                 f'<rect class="bar{number}" x="{_LABELS}" y="{y}" width="{max(wide, 1):.1f}" '
                 f'height="{_THICK - 3}"/><text class="small" x="{_LABELS + wide + 6:.1f}" '
-                f'y="{y + _THICK - 6}">{_shown(value)} {escape(unit)}</text>'
+                f'y="{y + _THICK - 6}">{_format_number(value)} {escape(unit)}</text>'
             )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_PAGE} {height}" role="img" '
@@ -89,7 +89,7 @@ def compared(
     )
 
 
-def _framed(drawn: str, *, title: str, top: str, unit: str, start: str, end: str) -> str:
+def _frame_chart(drawn: str, *, title: str, top: str, unit: str, start: str, end: str) -> str:
     base = _base()
     lines = "".join(
         f'<line class="grid" x1="{_LEFT}" x2="{WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>'
@@ -117,7 +117,7 @@ def _y(value: float, highest: float) -> float:
     return _base() - share * (_base() - _TOP)
 
 
-def _shown(value: float) -> str:
+def _format_number(value: float) -> str:
     if value >= 100 or value == int(value):  # noqa: PLR2004 - no digits behind large numbers
         return f"{value:,.0f}"
     return f"{value:.2g}" if value < 1 else f"{value:.1f}"

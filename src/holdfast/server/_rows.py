@@ -79,7 +79,7 @@ async def insert_shared(here: Sharing, call: Call, lane: Lane) -> Answer:
     txn = txn_of(call)
     parse = partial(read_rows, call.body, call.headers.get("content-type", ""))
     rows = parse() if len(call.body) <= _QUICK_BYTES else await lane.run(parse)
-    return _committed(await here.inserts.add(call.id, (rows, txn)), call)
+    return _commit_answer(await here.inserts.add(call.id, (rows, txn)), call)
 
 
 def insert(here: Catalog, call: Call) -> Answer:
@@ -91,7 +91,7 @@ def insert(here: Catalog, call: Call) -> Answer:
         return _put(here, call, rows, mode, txn)
     table = here.tables.open(call.id)
     if mode == "append":
-        return _committed(table.append(rows, txn=txn), call)
+        return _commit_answer(table.append(rows, txn=txn), call)
     done = write_table(
         rows,
         table.uri,
@@ -99,7 +99,7 @@ def insert(here: Catalog, call: Call) -> Answer:
         txn=txn,
         storage_options=here.settings.storage_options,
     )
-    return _committed(done, call)
+    return _commit_answer(done, call)
 
 
 def _put(
@@ -132,7 +132,7 @@ def create(here: Catalog, call: Call) -> Answer:
     txn = txn_of(call)
     rows = read_rows(call.body, call.headers.get("content-type", ""))
     if isinstance(rows, list):
-        rows = _inferred(rows)
+        rows = _infer_table(rows)
     location = here.namespace.location(call.id)
     key = [name.strip() for name in call.headers.get(KEY_HEADER, "").split(",") if name.strip()]
     try:
@@ -147,9 +147,9 @@ def create(here: Catalog, call: Call) -> Answer:
         return _created_before(here, call, rows, mode, txn)
     table = here.tables.open(call.id)
     if rows.num_rows == 0:
-        return _created(call, table, int(table.dataset().version), applied=True)
+        return _create_answer(call, table, int(table.dataset().version), applied=True)
     done = table.append(rows, txn=txn)
-    return _created(call, table, done.version, applied=done.applied)
+    return _create_answer(call, table, done.version, applied=done.applied)
 
 
 def delete(here: Catalog, call: Call) -> Answer:
@@ -190,10 +190,10 @@ def query(here: Catalog, call: Call) -> Answer:
     offset = call.number(fields, "offset") or 0
     limit = None if k is None else min(k, _MAX_K)
     with translate_errors(table.uri):
-        reader = _answering(call, fields, table, None if limit is None else limit + offset)
+        reader = _answer_rows(call, fields, table, None if limit is None else limit + offset)
         largest = here.settings.max_answer_bytes
-        batches = list(_bounded(_sliced(reader, offset, limit), largest))
-        return _encoded(call, batches, reader.schema, largest)
+        batches = list(_bound_answer(_slice_rows(reader, offset, limit), largest))
+        return _encode_answer(call, batches, reader.schema, largest)
 
 
 def txn_of(call: Call) -> TxnLike | None:
@@ -214,7 +214,7 @@ def _mode(call: Call, default: str, known: set[str]) -> str:
     return mode
 
 
-def _committed(done: CommitResult, call: Call) -> Answer:
+def _commit_answer(done: CommitResult, call: Call) -> Answer:
     fields = {
         "transaction_id": call.headers.get(TXN_HEADER),
         "num_inserted_rows": done.rows,
@@ -224,7 +224,7 @@ def _committed(done: CommitResult, call: Call) -> Answer:
     return json_answer(fields, headers=headers)
 
 
-def _created(call: Call, table: Table, version: int, *, applied: bool) -> Answer:
+def _create_answer(call: Call, table: Table, version: int, *, applied: bool) -> Answer:
     fields = {
         "transaction_id": call.headers.get(TXN_HEADER),
         "location": table.uri,
@@ -239,9 +239,9 @@ def _created_before(
     """Answer a `create` of a table that is there: by this very request, or by another."""
     table = here.tables.open(call.id)
     if txn is not None and table.applied([txn])[0]:
-        return _created(call, table, int(table.dataset().version), applied=False)
+        return _create_answer(call, table, int(table.dataset().version), applied=False)
     if mode == "exist_ok":
-        return _created(call, table, int(table.dataset().version), applied=False)
+        return _create_answer(call, table, int(table.dataset().version), applied=False)
     if mode == "overwrite" and rows.num_rows:
         done = write_table(
             rows,
@@ -250,7 +250,7 @@ def _created_before(
             txn=txn,
             storage_options=here.settings.storage_options,
         )
-        return _created(call, table, done.version, applied=done.applied)
+        return _create_answer(call, table, done.version, applied=done.applied)
     raise AlreadyExistsError(
         "there is a table of this name: if a create of yours was cut off, insert the rows with "
         "the same transaction id",
@@ -258,7 +258,7 @@ def _created_before(
     )
 
 
-def _inferred(rows: list[dict[str, Any]]) -> pa.Table:
+def _infer_table(rows: list[dict[str, Any]]) -> pa.Table:
     try:
         return pa.Table.from_pylist(rows)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -267,7 +267,7 @@ def _inferred(rows: list[dict[str, Any]]) -> pa.Table:
         ) from None
 
 
-def _answering(
+def _answer_rows(
     call: Call, fields: Mapping[str, Any], table: Table, limit: int | None
 ) -> pa.RecordBatchReader:
     columns = _columns(fields.get("columns"))
@@ -369,7 +369,7 @@ def _refuse_version(version: int | None) -> None:
         raise InvalidInputError("keys and vectors are looked for in the newest version only")
 
 
-def _sliced(
+def _slice_rows(
     reader: pa.RecordBatchReader, offset: int, limit: int | None
 ) -> Iterator[pa.RecordBatch]:
     left = limit
@@ -385,7 +385,7 @@ def _sliced(
             return
 
 
-def _bounded(batches: Iterator[pa.RecordBatch], largest: int) -> Iterator[pa.RecordBatch]:
+def _bound_answer(batches: Iterator[pa.RecordBatch], largest: int) -> Iterator[pa.RecordBatch]:
     size = 0
     for batch in batches:
         size += batch.nbytes
@@ -398,7 +398,7 @@ def _bounded(batches: Iterator[pa.RecordBatch], largest: int) -> Iterator[pa.Rec
         yield batch
 
 
-def _encoded(
+def _encode_answer(
     call: Call, batches: Sequence[pa.RecordBatch], schema: pa.Schema, largest: int
 ) -> Answer:
     accepted = call.headers.get("accept", "")

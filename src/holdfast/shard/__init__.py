@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.shard._config import ShardWriterConfig
     from holdfast.shard._engine import MEMTABLE_TAG, PutResult
     from holdfast.shard._prepare import prepare_writers, read_newest_base
-    from holdfast.shard._rows import InputRows, fit_entry, rows_of, stored, tombstones_of
+    from holdfast.shard._rows import InputRows, fit_entry, rows_of, stored_batch, tombstones_of
     from holdfast.shard._shards import UNSHARDED, Router, Shard, Sharding, find_shard
     from holdfast.shard._sstables import SstableWriter, combine_column, sstables_of
     from holdfast.shard._stats import MemTableStats, WalStats, WriterStats
@@ -59,7 +59,7 @@ __all__ = [
     "read_newest_base",
     "rows_of",
     "sstables_of",
-    "stored",
+    "stored_batch",
     "tombstones_of",
 ]
 
@@ -74,7 +74,7 @@ __getattr__ = load_names(
         "_config": "ShardWriterConfig",
         "_engine": "MEMTABLE_TAG PutResult",
         "_prepare": "prepare_writers read_newest_base",
-        "_rows": "InputRows fit_entry rows_of stored tombstones_of",
+        "_rows": "InputRows fit_entry rows_of stored_batch tombstones_of",
         "_shards": "UNSHARDED Router Shard Sharding find_shard",
         "_sstables": "SstableWriter sstables_of combine_column",
         "_stats": "MemTableStats WalStats WriterStats",

@@ -133,7 +133,7 @@ def read_base(dataset: lance.LanceDataset, manifest: bytes) -> Base:
         ids=ids,
         storage_version=str(dataset.data_storage_version),
         details=details,
-        indexes=_kept(dataset, details) if details is not None else (),
+        indexes=_kept_indexes(dataset, details) if details is not None else (),
     )
 
 
@@ -211,7 +211,7 @@ def read_log_base(core: TableCore, dataset: lance.LanceDataset) -> Base:
     return read_base(dataset, core.manifest(int(dataset.version)))
 
 
-def _kept(dataset: lance.LanceDataset, details: MemWalDetails) -> tuple[KeptIndex, ...]:
+def _kept_indexes(dataset: lance.LanceDataset, details: MemWalDetails) -> tuple[KeptIndex, ...]:
     indexes = []
     for one in dataset.describe_indices():
         wanted = details.maintain_all_indexes or one.name in details.maintained_indexes

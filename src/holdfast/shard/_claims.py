@@ -35,7 +35,7 @@ def claim_writer(
         newest_base=partial(read_newest_base, versions),
         check_log=partial(check_log, versions, base),
     )
-    return writer.replayed()
+    return writer.replay()
 
 
 def claim_slots(versions: Versions, shard: str | Shard) -> tuple[Base, Slots]:

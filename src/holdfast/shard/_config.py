@@ -112,7 +112,7 @@ class ShardWriterConfig:
         return Settings(**values)
 
 
-def recorded(config: ShardWriterConfig) -> dict[str, str]:
+def recorded_settings(config: ShardWriterConfig) -> dict[str, str]:
     """Return settings as a table records them for its writers, in Lance's names."""
     settings = {}
     for name, value in config.given().items():

@@ -44,7 +44,7 @@ from holdfast.shard._budget import Budget, Charge
 from holdfast.shard._config import Settings
 from holdfast.shard._flusher import Flusher
 from holdfast.shard._publish import PublishedSstable, publish_oldest
-from holdfast.shard._rows import InputRows, fit_entry, relabelled, stored
+from holdfast.shard._rows import InputRows, fit_entry, relabel, stored_batch
 from holdfast.shard._shards import Members
 from holdfast.shard._sstables import SstableWriter
 from holdfast.shard._tables import Generation, Tables
@@ -123,9 +123,9 @@ class Put(GroupItem):
             applied=self.applied if self.done else None,
         )
 
-    def failed(self, error: HoldfastError) -> HoldfastError:
+    def error_for_caller(self, error: HoldfastError) -> HoldfastError:
         """Return the error with these rows in it."""
-        rows = (self.given.stored(self.base),)
+        rows = (self.given.to_stored(self.base),)
         return type(error)(error.message, **{**error.details, "unacknowledged": rows})
 
 
@@ -229,8 +229,8 @@ class Engine(Handle):
         with self._lock:
             self._closed = True
         self._group.fail(InvalidInputError("this writer was aborted: claim the shard again"))
-        self._group.close(closed())
-        self._end(closed())
+        self._group.close(closed_error())
+        self._end(closed_error())
 
     def _end(self, error: HoldfastError) -> None:
         self._budget.stop(error)
@@ -246,7 +246,7 @@ class Engine(Handle):
                 "new process"
             )
         if self._closed and self._group.failure is None:
-            raise closed()
+            raise closed_error()
 
     def _put(self, given: InputRows, timeout: timedelta | None, txn: TxnLike | None) -> PutResult:
         item = self._new_put(given, txn)
@@ -294,13 +294,13 @@ class Engine(Handle):
 
     def _admit(self, item: Put, seconds: float | None) -> None:
         try:
-            self._budget.take(item.charge, seconds, lambda: self._crowded(item.size))
+            self._budget.take(item.charge, seconds, lambda: self._report_backpressure(item.size))
         except BackpressureError:
             raise
         except HoldfastError as error:
-            raise item.failed(error) from error
+            raise item.error_for_caller(error) from error
 
-    def _crowded(self, wanted: int) -> None:
+    def _report_backpressure(self, wanted: int) -> None:
         """Say that a put waits, and see to it that a flush will make room."""
         emit(
             EventKind.BACKPRESSURE,
@@ -339,7 +339,7 @@ class Engine(Handle):
             try:
                 put.applied = put.txn is None or entry.takes(put.txn)
             except HoldfastError as error:  # nothing of it is written; the others go on
-                put.error = put.failed(error)
+                put.error = put.error_for_caller(error)
                 put.applied = False
             if put.applied:
                 chosen.append(put)
@@ -358,7 +358,7 @@ class Engine(Handle):
         if self._tables is not None and not self._tables.has_room(rows):
             self._freeze()
         self._look_at_table()
-        batch = stored([put.given for put in puts], self._base.log_schema)
+        batch = stored_batch([put.given for put in puts], self._base.log_schema)
         tags = {**self._tags, TXNS_TAG: txns_tag(txns)} if txns else self._tags
         draft = self._appender.draft(batch, tags=tags)
         # The log first, memory afterwards: a row that can be read and is not in the log would
@@ -371,7 +371,7 @@ class Engine(Handle):
         else:
             # The batch of the log entry itself, under other field names: the rows are held once in
             # memory.
-            kept = relabelled(batch, self._base.storage_schema)
+            kept = relabel(batch, self._base.storage_schema)
             self._tables.add([kept], done.position, size)
             if self._tables.full() or (self._budget.waiting and not self._tables.frozen):
                 self._freeze()
@@ -463,7 +463,7 @@ class Engine(Handle):
         # After the manifest names the SSTable. Given back earlier, a failed flush would let more in
         # than fits.
         self._budget.give(generation.size)
-        self._memory.flushed(done.position)
+        self._memory.put_flushed(done.position)
         elapsed = self._clock.elapsed() - begun
         with self._lock:
             self._counts["flushed_position"] = done.position
@@ -504,7 +504,7 @@ class Engine(Handle):
 
     # Opening.
 
-    def replayed(self) -> Self:
+    def replay(self) -> Self:
         """Take over what the log holds beyond the flushed cursor; called once, by the opener.
 
         Raises:
@@ -638,7 +638,7 @@ COUNTS = (
 )
 
 
-def closed() -> InvalidInputError:
+def closed_error() -> InvalidInputError:
     """Return what a closed writer answers."""
     return InvalidInputError("this writer is closed: claim the shard again")
 

@@ -27,7 +27,7 @@ from holdfast.formats import (
     version_name,
 )
 from holdfast.shard._base import Base, read_base, read_entry
-from holdfast.shard._config import ShardWriterConfig, recorded
+from holdfast.shard._config import ShardWriterConfig, recorded_settings
 from holdfast.shard._shards import Sharding
 from holdfast.txn import parse_txn
 
@@ -140,7 +140,7 @@ def _details(
         sharding_specs=() if sharding is None else (sharding.spec(base),),
         maintained_indexes=kept,
         maintain_all_indexes=maintained_indexes is None,
-        writer_defaults={} if defaults is None else recorded(defaults),
+        writer_defaults={} if defaults is None else recorded_settings(defaults),
     )
 
 

@@ -66,7 +66,7 @@ def publish_oldest(
         # Rows leave memory only now, with a manifest that names them: a reader finds them in one of
         # the two places at any moment, never in none.
         if not tables.drop_covered(oldest, manifest.replay_after):
-            tables.flushed(oldest)
+            tables.drop_flushed(oldest)
             overtaken |= tables.number(manifest.current_generation)
             named = any(one.path == written.path for one in manifest.sstables)
             return PublishedSstable(

@@ -39,9 +39,9 @@ class InputRows(NamedTuple):
     deleted: bool
     size: int
 
-    def stored(self, base: Base) -> pa.RecordBatch:
+    def to_stored(self, base: Base) -> pa.RecordBatch:
         """Return the rows as they are stored."""
-        return stored([self], base.storage_schema)
+        return stored_batch([self], base.storage_schema)
 
 
 def rows_of(data: Data, base: Base) -> InputRows:
@@ -52,11 +52,11 @@ def rows_of(data: Data, base: Base) -> InputRows:
             rows than one log entry can hold.
     """
     if not isinstance(data, pa.RecordBatch) or not data.schema.equals(base.schema):
-        data = _fitting(data, base)
-    return _checked(base.content.check(data), deleted=False)
+        data = _fit_rows(data, base)
+    return _check_size(base.content.check(data), deleted=False)
 
 
-def _fitting(data: Data, base: Base) -> pa.RecordBatch:
+def _fit_rows(data: Data, base: Base) -> pa.RecordBatch:
     table = _table_of(data, base)
     columns = [
         _one(table[field.name])
@@ -94,10 +94,10 @@ def tombstones_of(keys: Keys, base: Base) -> InputRows:
     ]
     fields = [base.storage_schema.field(field.name) for field in base.schema]
     batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-    return _checked(batch, deleted=True)
+    return _check_size(batch, deleted=True)
 
 
-def stored(rows: Sequence[InputRows], schema: pa.Schema) -> pa.RecordBatch:
+def stored_batch(rows: Sequence[InputRows], schema: pa.Schema) -> pa.RecordBatch:
     """Return rows as one batch of stored columns, with their tombstones.
 
     Args:
@@ -151,13 +151,13 @@ def _any_keys(keys: Keys, wanted: pa.Schema) -> pa.Table:
     if len(wanted) == 1 and not any(isinstance(key, Mapping) for key in listed[:1]):
         refuse_fractions(listed, wanted.field(0))
         return pa.table([pa.array(listed, wanted.field(0).type)], names=wanted.names)
-    rows = [_named(key, wanted.names) for key in listed]
+    rows = [_key_values(key, wanted.names) for key in listed]
     for field in wanted:
         refuse_fractions((row.get(field.name) for row in rows), field)
     return pa.Table.from_pylist(rows, schema=_nullable(wanted))
 
 
-def _named(key: Any, names: Sequence[str]) -> dict[str, Any]:  # noqa: ANN401 - any value
+def _key_values(key: Any, names: Sequence[str]) -> dict[str, Any]:  # noqa: ANN401 - any value
     """Return a key as its values by name: it is a dict, a tuple in the key's order, or a value."""
     if isinstance(key, Mapping):
         return {name: key.get(name) for name in names}
@@ -185,7 +185,7 @@ def fit_entry(batch: pa.RecordBatch, base: Base) -> pa.RecordBatch:
         CorruptError: a key column is missing, or a column has a type that does not fit.
     """
     if batch.schema.equals(base.log_schema, check_metadata=True):
-        return relabelled(batch, base.storage_schema)
+        return relabel(batch, base.storage_schema)
     theirs = [arrow_field(field) for field in batch.schema if field.name != TOMBSTONE]
     columns = [_column(batch, theirs, ours, base) for ours in base.fields]
     return pa.RecordBatch.from_arrays([*columns, _tombstone(batch)], schema=base.storage_schema)
@@ -206,7 +206,7 @@ def _tombstone(batch: pa.RecordBatch) -> pa.Array:
     return pa.array(np.zeros(batch.num_rows, np.bool_))
 
 
-def relabelled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def relabel(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the same columns under other fields."""
     return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
@@ -219,7 +219,7 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks()
 
 
-def _checked(batch: pa.RecordBatch, *, deleted: bool) -> InputRows:
+def _check_size(batch: pa.RecordBatch, *, deleted: bool) -> InputRows:
     if not batch.num_rows:
         raise InvalidInputError("there are no rows to write")
     size = int(batch.nbytes) + (batch.num_rows + 7) // 8  # with the tombstones

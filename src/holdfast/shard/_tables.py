@@ -112,7 +112,7 @@ class Tables:
             self._active = self._new(frozen.table.generation + 1)
         return frozen
 
-    def flushed(self, generation: Generation) -> None:
+    def drop_flushed(self, generation: Generation) -> None:
         """Let go of one that is flushed."""
         with self._lock:
             self._frozen.remove(generation)

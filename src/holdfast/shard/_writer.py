@@ -30,7 +30,7 @@ from holdfast.errors import (
 )
 from holdfast.memtable import Vector
 from holdfast.shard._config import ShardWriterConfig
-from holdfast.shard._engine import COUNTS, Engine, Freeze, PutResult, closed
+from holdfast.shard._engine import COUNTS, Engine, Freeze, PutResult, closed_error
 from holdfast.shard._rows import Keys, keys_of, rows_of, tombstones_of
 from holdfast.shard._shards import Shard
 from holdfast.shard._stats import MemTableStats, WalStats, WriterStats
@@ -394,12 +394,12 @@ class ShardWriter(Engine):
                 return
             self._closed = True
         try:
-            self._group.close(closed())
+            self._group.close(closed_error())
             failure = self._group.failure
             if failure is None and flush and self._tables is not None:
                 self._freeze()
                 failure = self._flusher.drain()
         finally:  # also when this is interrupted: the rows are in the log
-            self._end(closed())
+            self._end(closed_error())
         if failure is not None:
             raise failure

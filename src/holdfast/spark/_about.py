@@ -27,7 +27,7 @@ Row = dict[str, Any]  # Any: one value per column
 
 
 def _history(place: Place) -> list[Row]:
-    with place.opened() as table:
+    with place.open_table() as table:
         return [
             {
                 "version": one.version,
@@ -44,7 +44,7 @@ def _history(place: Place) -> list[Row]:
 
 
 def _files(place: Place) -> list[Row]:
-    with place.opened() as table:
+    with place.open_table() as table:
         return [
             {
                 "fragment": fragment.fragment_id,
@@ -79,7 +79,7 @@ def _shards(place: Place) -> list[Row]:
 
 
 def _indexes(place: Place) -> list[Row]:
-    with place.opened() as table:
+    with place.open_table() as table:
         return [
             {
                 "name": one.name,

@@ -111,7 +111,7 @@ def _location(question: Question, options: Options, names: Sequence[str] | None 
     return f"{_root(question)}/{_folders(question, options).table(names)}"
 
 
-def _given(location: str, options: Options, use: Use, **more: str) -> SparkOptions:
+def _parse_options(location: str, options: Options, use: Use, **more: str) -> SparkOptions:
     return parse({**options, **more, "path": location}, use)
 
 
@@ -123,9 +123,9 @@ def _load(question: Question, options: Options) -> Mapping[str, Any]:
         location = _location(question, options)
     except InvalidInputError as error:
         raise _NoTableError(str(error)) from error
-    given = _given(location, options, Use.READ, **_moment(question))
+    given = _parse_options(location, options, Use.READ, **_moment(question))
     try:
-        with Place.of(given).opened() as table:
+        with Place.of(given).open_table() as table:
             return _facts(table, given)
     except NotFoundError as error:
         about = _about(question, options)
@@ -139,16 +139,16 @@ def _load(question: Question, options: Options) -> Mapping[str, Any]:
 def _look(question: Question, options: Options) -> Mapping[str, Any]:
     """Return the facts of the table, and the version, that the options of a load name."""
     del question
-    given = _given(_path(options), options, Use.READ)
-    with Place.of(given).opened() as table:
+    given = _parse_options(_path(options), options, Use.READ)
+    with Place.of(given).open_table() as table:
         return _facts(table, given)
 
 
 def _merge_waiting(question: Question, options: Options) -> Mapping[str, Any]:
     """Merge what waits in the table's log; return the facts of the version that holds it."""
     del question
-    given = _given(_path(options), options, Use.READ, freshness="base")
-    with Place.of(given).opened() as table:
+    given = _parse_options(_path(options), options, Use.READ, freshness="base")
+    with Place.of(given).open_table() as table:
         table.merge_log()
         return _facts(table, given)
 
@@ -170,7 +170,7 @@ def _about(question: Question, options: Options) -> Mapping[str, Any] | None:
         return None
     location = _location(question, options, names)
     try:
-        with Place.of(_given(location, options, Use.READ)).opened() as table:
+        with Place.of(_parse_options(location, options, Use.READ)).open_table() as table:
             return {
                 "path": table.uri,
                 "schema": about_schema(what).json(),
@@ -201,7 +201,8 @@ def _facts(table: Table, given: SparkOptions) -> Mapping[str, Any]:
         "rows": int(dataset.count_rows()),
         "exact": not fresh,
         "columns": {
-            f.name: {"sql": quote_name(f.name), "kind": kind} for f, kind in _named(dataset)
+            f.name: {"sql": quote_name(f.name), "kind": kind}
+            for f, kind in _nameable_columns(dataset)
         },
         "widths": {field.name: width_of(field.type) for field in dataset.schema},
         "properties": _properties(table, dataset),
@@ -214,7 +215,7 @@ def _may_be_null(dataset: lance.LanceDataset, name: str) -> bool:
     return bool(dataset.schema.field(name).nullable)
 
 
-def _named(dataset: lance.LanceDataset) -> list[tuple[pa.Field, str]]:
+def _nameable_columns(dataset: lance.LanceDataset) -> list[tuple[pa.Field, str]]:
     """Return the columns that conditions may name, with how their values are spelled."""
     kinds = [(field, _kind(field.type)) for field in dataset.schema]
     return [(field, kind) for field, kind in kinds if kind is not None]
@@ -278,7 +279,7 @@ def _creation(question: Question, options: Options) -> tuple[SparkOptions, dict[
         else:
             creation[key] = text
     location = _location(question, options)
-    return _given(location, options, Use.WRITE, **creation), creation
+    return _parse_options(location, options, Use.WRITE, **creation), creation
 
 
 def _check_place(given: str, location: str) -> None:
@@ -293,7 +294,7 @@ def _plan_create(question: Question, options: Options) -> Mapping[str, Any]:
     given, creation = _creation(question, options)
     place = Place.of(given)
     try:
-        with place.opened() as table:
+        with place.open_table() as table:
             table.dataset()
     except NotFoundError:
         frame = spark.StructType.fromJson(json.loads(question["schema"]))
@@ -329,7 +330,7 @@ def _drop(question: Question, options: Options) -> Mapping[str, Any]:
 
 
 def _alter(question: Question, options: Options) -> Mapping[str, Any]:
-    with Place.of(_given(_path(options), options, Use.READ)).opened() as table:
+    with Place.of(_parse_options(_path(options), options, Use.READ)).open_table() as table:
         for change in question["changes"]:
             with translate_errors(table.uri):
                 _change(table, change)
@@ -419,7 +420,7 @@ def _replace(question: Question, options: Options) -> Mapping[str, Any]:
 
     given, _ = _creation({**question, "id": [_path(options)]}, options)
     frame = spark.StructType.fromJson(json.loads(question["schema"]))
-    with Place.of(given).opened() as table:
+    with Place.of(given).open_table() as table:
         dataset = table.dataset()
         key = given.get("primaryKey") or key_columns(dataset.schema)
         columns = add_key(table_schema(frame, given.sizes), key)
@@ -430,7 +431,7 @@ def _replace(question: Question, options: Options) -> Mapping[str, Any]:
 
 def _delete(question: Question, options: Options) -> Mapping[str, Any]:
     """Delete rows by a condition; what waits in the table's log is merged first."""
-    with Place.of(_given(_path(options), options, Use.READ)).opened() as table:
+    with Place.of(_parse_options(_path(options), options, Use.READ)).open_table() as table:
         table.delete(question["where"], txn=_txn(question))
     return {}
 
@@ -479,7 +480,7 @@ def _call(question: Question, options: Options) -> Mapping[str, Any]:
     named = str(arguments.pop("table"))
     names = [named] if named.startswith("/") or "://" in named else named.split(".")
     location = _location(question, options, names)
-    with Place.of(_given(location, options, Use.READ)).opened() as table:
+    with Place.of(_parse_options(location, options, Use.READ)).open_table() as table:
         told = _PROCEDURES[question["call"]](table, arguments)
         return {"version": int(table.dataset().version), "details": json.dumps(told, default=str)}
 
@@ -505,11 +506,11 @@ _PROCEDURES: Mapping[str, Callable[[Table, dict[str, Any]], object]] = {
     "maintain": lambda table, given: asdict(table.maintain(**given)),
     "merge_log": lambda table, given: asdict(table.merge_log(**given)),
     "restore": lambda table, given: asdict(table.restore(**given)),
-    "vacuum": lambda table, given: _vacuumed(table.vacuum(**given)),
+    "vacuum": lambda table, given: _vacuum_summary(table.vacuum(**given)),
 }
 
 
-def _vacuumed(done: VacuumResult) -> object:
+def _vacuum_summary(done: VacuumResult) -> object:
     return {"leftovers": len(done.leftovers), "size": done.size, "applied": done.applied}
 
 

@@ -175,7 +175,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {
             "version": target.version,
             "log": dict(target.log or {}),
-            "batch": plan.measured(),
+            "batch": plan.measure(),
             "lag": asdict(lag),
         }
 

@@ -18,7 +18,7 @@ from holdfast.errors import HoldfastError
 from holdfast.formats import SsTable
 from holdfast.options import StorageOptions, resolve
 from holdfast.shard import SstableWriter
-from holdfast.spark._merge_source import grouped
+from holdfast.spark._merge_source import group_fragments
 from holdfast.spark._place import Place
 from holdfast.spark._progress import Progress, Session
 from holdfast.spark._tasks import Answer, run_tasks
@@ -90,7 +90,7 @@ class SparkBase(LanceBase):
             "folders": [one.path for one in work.sstables],
         }
         parts = (part.metadata for part in work.dataset.get_fragments())
-        groups = grouped({part.id: int(part.physical_rows) for part in parts})
+        groups = group_fragments({part.id: int(part.physical_rows) for part in parts})
         return [
             *({**given, "write": [number], "mark": []} for number in range(len(work.sstables))),
             *({**given, "write": [], "mark": list(group)} for group in groups),

@@ -64,13 +64,13 @@ def plan_evolution(
     for field in frame.fields:
         if field.name in schema.names:
             stored = schema.field(field.name)
-            lacking = _lacking(field, stored)
+            lacking = _missing_parts(field, stored)
             new += [] if lacking is None else [lacking]
             wider += _wider(field, stored, (field.name,))
     return Evolution(new=new, wider=wider)
 
 
-def _lacking(given: spark.StructField, stored: pa.Field) -> pa.Field | None:
+def _missing_parts(given: spark.StructField, stored: pa.Field) -> pa.Field | None:
     """Return the parts of a struct that the stored one lacks, in a struct of those alone."""
     if not isinstance(given.dataType, spark.StructType) or not types.is_struct(stored.type):
         return None
@@ -78,7 +78,7 @@ def _lacking(given: spark.StructField, stored: pa.Field) -> pa.Field | None:
         stored.type.field(at).name: stored.type.field(at) for at in range(stored.type.num_fields)
     }
     parts = [
-        _lacking(part, there[part.name])
+        _missing_parts(part, there[part.name])
         if part.name in there
         else table_schema(spark.StructType([part]), {}).field(0)
         for part in given.dataType.fields

@@ -153,7 +153,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 newest=newest,
             )
         most = limit.max_files if isinstance(limit, ReadMaxFiles) else None
-        return asdict(self._advanced(position, newest, most))
+        return asdict(self._advance(position, newest, most))
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Share out what lies between two offsets; the same whenever it is asked."""
@@ -166,7 +166,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = first.files if version == first.version else 0
             until = last.files if version == last.version else None
             if until != begin:
-                files = self._followed.added(version, last)
+                files = self._followed.added_fragments(version, last)
                 pieces += [Piece(version, *file) for file in files[begin:until]]
         if pieces:
             self._followed.check(self._schema, pieces[-1].version)
@@ -207,11 +207,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         base = newest + 1 if asked == "latest" else asked
         return Position(version=base, files=0, base=base, table=table, snapshot=False)
 
-    def _advanced(self, position: Position, newest: int, most: int | None) -> Position:
+    def _advance(self, position: Position, newest: int, most: int | None) -> Position:
         """Go on past the newest version, or as far as `most` fragments reach."""
         version, done, left = position.version, position.files, most
         while version <= newest:
-            there = len(self._followed.added(version, position)) - done
+            there = len(self._followed.added_fragments(version, position)) - done
             if left is not None and there > left:
                 return replace(position, version=version, files=done + left)
             left = None if left is None else left - there
@@ -249,7 +249,7 @@ class _Log:
         """
         refuse_new_columns(self._table, schema.names, before, version)
 
-    def added(self, version: int, position: Position) -> list[tuple[int, int]]:
+    def added_fragments(self, version: int, position: Position) -> list[tuple[int, int]]:
         """Return id and bytes of each fragment that a version adds to a stream.
 
         Raises:

@@ -36,7 +36,7 @@ from holdfast.spark._ingest_work import (
     WrittenEntries,
     encode_columns,
 )
-from holdfast.spark._progress import Session, described, is_connect
+from holdfast.spark._progress import Session, describe_jobs, is_connect
 from holdfast.spark._tasks import failure_of, raise_if_error
 from holdfast.storage import open_store
 from holdfast.table import open_table
@@ -231,8 +231,8 @@ class Ingest:
         run, upkeep = self._run(query, planned.attempt)
         written: list[WrittenEntries] = []
         if planned.job is not None:
-            taken = _taken(Path(planned.job[1].answer))
-            run.done(planned.batch, self.parts, taken)
+            taken = _read_taken(Path(planned.job[1].answer))
+            run.finish_batch(planned.batch, self.parts, taken)
             written = [one for some in taken.values() for one in some]
         _WRITTEN.note(run.table_id, planned.attempt, self._state, planned.batch)
         if upkeep is not None:
@@ -291,9 +291,9 @@ class Ingest:
         """Let tasks write what the shards lack."""
         text = f"holdfast: batch {work.batch} into the log of {self.uri}"
         frame = route.apply(df)
-        writer = frame.write.format(SOURCE).mode("append").option(WORK, work.encoded())
+        writer = frame.write.format(SOURCE).mode("append").option(WORK, work.encode())
         try:
-            with described(df.sparkSession, text):
+            with describe_jobs(df.sparkSession, text):
                 writer.save(self.uri)
         except HoldfastError:
             raise
@@ -324,7 +324,7 @@ class Ingest:
         )
 
 
-def _taken(answer: Path) -> dict[int, list[WrittenEntries]]:
+def _read_taken(answer: Path) -> dict[int, list[WrittenEntries]]:
     try:
         answers = json.loads(answer.read_text())
     except OSError as error:

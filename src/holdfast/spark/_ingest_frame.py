@@ -140,7 +140,9 @@ def plan_route(
     Raises:
         InvalidInputError: the columns do not fit the table.
     """
-    columns = [_quoted(name) for name in _kept(frame, base, extra=bool(deletes or order_by))]
+    columns = [
+        _quote(name) for name in _columns_to_write(frame, base, extra=bool(deletes or order_by))
+    ]
     columns.append(f"{shard_number(base, routing)} AS {SHARD}")
     if deletes is not None:
         # On a line of its own, so that a comment at its end takes nothing of ours with it.
@@ -154,7 +156,7 @@ def plan_route(
     return Route(select=tuple(columns), where=where, partitions=len(routing.shards))
 
 
-def _kept(frame: StructType, base: Base, *, extra: bool) -> list[str]:
+def _columns_to_write(frame: StructType, base: Base, *, extra: bool) -> list[str]:
     """Return the columns that are written; what is not in the table may serve conditions only."""
     known = [field for field in frame.fields if field.name in base.schema.names]
     others = [field.name for field in frame.fields if field.name not in base.schema.names]
@@ -172,7 +174,7 @@ def shard_number(base: Base, routing: Routing) -> str:
     if routing.column is None:
         return "0"
     kind = spark_schema(base.schema, [routing.column]).fields[0].dataType
-    value = f"cast({_quoted(routing.column)} AS {_sql_type(kind)})"
+    value = f"cast({_quote(routing.column)} AS {_sql_type(kind)})"
     hashed = f"hash({_HASHES_TO_ZERO}, {value})"
     return f"(({hashed} & {_MOST_HASH}) % {len(routing.shards)})"
 
@@ -189,14 +191,14 @@ def _part(frame: StructType, base: Base, parts: int) -> str:
     if not names:
         return "0"
     wanted = {field.name: field.dataType for field in spark_schema(base.schema, names).fields}
-    values = [f"cast({_quoted(name)} AS {_sql_type(wanted[name])})" for name in names]
+    values = [f"cast({_quote(name)} AS {_sql_type(wanted[name])})" for name in names]
     return f"cast(pmod(xxhash64({', '.join(values)}), {parts}) AS int)"
 
 
 def _sql_type(kind: DataType) -> str:
     """Return a type as Spark's SQL has it; its own text leaves names in structs unquoted."""
     if isinstance(kind, StructType):
-        inside = (f"{_quoted(one.name)}: {_sql_type(one.dataType)}" for one in kind.fields)
+        inside = (f"{_quote(one.name)}: {_sql_type(one.dataType)}" for one in kind.fields)
         return f"struct<{', '.join(inside)}>"
     if isinstance(kind, ArrayType):
         return f"array<{_sql_type(kind.elementType)}>"
@@ -215,7 +217,7 @@ def _has_map(kind: DataType) -> bool:
     )
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -21,7 +21,7 @@ from holdfast.errors import (
 )
 from holdfast.formats import bucket, decode_pin, key_values
 from holdfast.options import StorageOptions
-from holdfast.shard import Base, InputRows, rows_of, stored, tombstones_of
+from holdfast.shard import Base, InputRows, rows_of, stored_batch, tombstones_of
 from holdfast.spark._ingest_work import (
     DELETED,
     MOST_PARTS,
@@ -91,14 +91,14 @@ def _entries(
         mask = pa.array([one == part for one in parts]) if work.parts > 1 else None
         chosen = rows if mask is None else rows.filter(mask)
         _check_size(work, int(chosen.nbytes))
-        given = _given(base, chosen)
-        entry = stored(given, base.log_schema)
+        given = _split_rows(base, chosen)
+        entry = stored_batch(given, base.log_schema)
         _check_members(work, number, entry)
         entries.append((part, entry))
     return entries
 
 
-def _given(base: Base, rows: pa.Table) -> list[InputRows]:
+def _split_rows(base: Base, rows: pa.Table) -> list[InputRows]:
     """Return rows as what is put and what is deleted; of keyed rows, each key is in one of them."""
     given = []
     putting, deleting = rows, None

@@ -125,7 +125,7 @@ class Run:
         for number, slots in enumerate(self._slots):
             if slots.holds(whole_txn(self.app, batch)):
                 continue
-            done = self._begun(slots, batch, parts) if self._newest < 0 else ()
+            done = self._begun_parts(slots, batch, parts) if self._newest < 0 else ()
             targets[number] = IngestTarget(slot=slots.next, done=done)
         return targets
 
@@ -144,7 +144,9 @@ class Run:
             if one.next.shard_id == shard_id:
                 one.flushed = max(one.flushed, position)
 
-    def done(self, batch: int, parts: int, taken: Mapping[int, Sequence[WrittenEntries]]) -> None:
+    def finish_batch(
+        self, batch: int, parts: int, taken: Mapping[int, Sequence[WrittenEntries]]
+    ) -> None:
         """Go on behind what the tasks of a batch have written."""
         for number, written in taken.items():
             entries = [(one.position, one.txns(self.app, batch, parts)) for one in written]
@@ -161,7 +163,7 @@ class Run:
             raise ConflictError("the table's columns were replaced while it was claimed: try again")
         return base, [slots for _, slots in claimed]
 
-    def _begun(self, slots: Slots, batch: int, parts: int) -> tuple[int, ...]:
+    def _begun_parts(self, slots: Slots, batch: int, parts: int) -> tuple[int, ...]:
         """Return the parts of a batch that an earlier run has written, of a batch not whole."""
         for size in range(2, MOST_PARTS + 1):
             there = [n for n in range(size) if slots.holds(part_txn(self.app, batch, n, size))]

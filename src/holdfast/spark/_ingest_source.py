@@ -39,7 +39,7 @@ class _EntryWriter(DataSourceArrowWriter):
         from holdfast.spark._ingest_rows import write_entries  # noqa: PLC0415 - planning needs no Arrow
         from holdfast.spark._ingest_work import IngestWork  # noqa: PLC0415
 
-        return _Message(json.dumps(write_entries(IngestWork.decoded(self._work), iterator)))
+        return _Message(json.dumps(write_entries(IngestWork.decode(self._work), iterator)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Leave what the tasks have done for the caller."""

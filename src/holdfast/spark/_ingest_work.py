@@ -123,13 +123,13 @@ class IngestWork:
     targets: Mapping[int, IngestTarget]
     answer: str
 
-    def encoded(self) -> str:
+    def encode(self) -> str:
         """Return it as the value of an option."""
         return json.dumps(asdict(self))
 
     @classmethod
-    def decoded(cls, text: str) -> IngestWork:
-        """Return what `encoded` was given."""
+    def decode(cls, text: str) -> IngestWork:
+        """Return what `encode` was given."""
         given: dict[str, Any] = json.loads(text)
         targets = {
             int(number): IngestTarget(slot=Slot(**one["slot"]), done=tuple(one["done"]))

@@ -48,11 +48,11 @@ from holdfast.spark._merge_join import (
     Frame,
     JoinedMerge,
     fragment_groups,
-    quoted,
+    quote,
     refuse_names,
 )
 from holdfast.spark._merge_source import SOURCE, WORK, MergeWork, WrittenMerge
-from holdfast.spark._progress import described
+from holdfast.spark._progress import describe_jobs
 from holdfast.spark._stage import Staged, collect
 from holdfast.spark._tasks import failure_of, raise_if_error
 from holdfast.spark._types import check_writable
@@ -134,7 +134,7 @@ class SparkMerge:
             CommitUnknownError: the outcome could not be learnt.
         """
         self._table.check_writable()  # before the tasks write files
-        with described(self._spark, f"holdfast: merge into {self._table.uri}"):
+        with describe_jobs(self._spark, f"holdfast: merge into {self._table.uri}"):
             return apply_change(
                 self._table.versions, self, txn=txn, tries=tries, over_log=self._over_log
             )
@@ -143,11 +143,11 @@ class SparkMerge:
         """Stage the source, the first time; then compute the changes to a version."""
         refuse_unwritable(base, "merge_into")
         if self._change is None or self._columns != base.lance_schema:
-            self._change, self._columns = self._chosen(base), base.lance_schema
+            self._change, self._columns = self._choose_change(base), base.lance_schema
         computed = self._change.compute(base)
         if isinstance(self._change, StagedUpsert) and self._change.meets_twice:
             # A key that the table has twice: each of its rows gets a row, and there is one.
-            self._change = self._joined(self._checked_source(base), self._clauses.all)
+            self._change = self._join_source(self._checked_source(base), self._clauses.all)
             computed = self._change.compute(base)
         return computed
 
@@ -159,10 +159,10 @@ class SparkMerge:
         """Stage the source anew."""
         self._change = None
 
-    def _chosen(self, base: lance.LanceDataset) -> RowChange:
+    def _choose_change(self, base: lance.LanceDataset) -> RowChange:
         """Return how this merge is computed."""
         if self._clauses.clauses:
-            return self._joined(self._given, self._clauses.all)
+            return self._join_source(self._given, self._clauses.all)
         source = self._checked_source(base)
         stage = "rows" if self._clauses.copies_all else "small"
         work = MergeWork(
@@ -177,7 +177,7 @@ class SparkMerge:
         staged = collect(parts, self._table.core.store, int(base.version))
         keys = 0 if staged.keys is None else staged.keys.num_rows
         if staged.too_many or keys > _KEYS_IN_MEMORY:
-            return self._joined(source, self._clauses.all)
+            return self._join_source(source, self._clauses.all)
         if not staged.fragments:
             rows = base.schema.empty_table() if staged.rows is None else staged.rows
             return DataMerge(
@@ -185,7 +185,7 @@ class SparkMerge:
             )
         return StagedUpsert(staged, self._on)
 
-    def _joined(self, source: Frame, clauses: Sequence[Clause]) -> JoinedMerge:
+    def _join_source(self, source: Frame, clauses: Sequence[Clause]) -> JoinedMerge:
         def write(work: MergeWork, frame: Frame) -> list[WrittenMerge]:
             return write_changes(self._table, work, frame)
 
@@ -212,7 +212,7 @@ class SparkMerge:
         needed = names if whole else list(self._on)
         refuse_names("the key names columns that the table lacks", set(self._on) - set(names))
         refuse_names("the source lacks columns of the table", set(needed) - set(given))
-        chosen = self._given.select(*map(quoted, needed))
+        chosen = self._given.select(*map(quote, needed))
         where = self._clauses.delete_where
         if where is None:
             extra = set(given) - set(names)
@@ -221,7 +221,7 @@ class SparkMerge:
         if where is None:
             return chosen
         mark = f.coalesce(f.expr(where).cast("boolean"), f.lit(False))
-        return self._given.withColumn(DELETE_MARK, mark).select(*map(quoted, needed), DELETE_MARK)
+        return self._given.withColumn(DELETE_MARK, mark).select(*map(quote, needed), DELETE_MARK)
 
 
 class StagedUpsert:
@@ -288,7 +288,7 @@ def write_changes(table: Table, work: MergeWork, frame: Frame) -> list[WrittenMe
         HoldfastError: a row does not fit, or the job failed.
     """
     try:
-        frame.write.format(SOURCE).option(WORK, work.encoded()).mode("append").save()
+        frame.write.format(SOURCE).option(WORK, work.encode()).mode("append").save()
     except Exception as error:
         raise failure_of(error, f"write into {table.uri}") from error
     store = table.core.store

@@ -28,7 +28,7 @@ from holdfast.spark._merge_source import (
     WRITES,
     MergeWork,
     WrittenMerge,
-    grouped,
+    group_fragments,
     unpacked_offsets,
 )
 from holdfast.spark._types import check_writable, spark_schema
@@ -93,34 +93,32 @@ class JoinedMerge:
             return any(part.count_rows() for part in fragments)
         numbers = {part.fragment_id for part in fragments}
         work = replace(self._work(newest), fragments=fragment_groups(newest, numbers))
-        fresh = self._table(newest, work, self._on).select(*map(quoted, self._on))
-        keys = self._source.select(*map(quoted, self._on))
+        fresh = self._table(newest, work, self._on).select(*map(quote, self._on))
+        keys = self._source.select(*map(quote, self._on))
         return bool(keys.join(fresh, self._on, "left_semi").limit(1).collect())
 
     def _changes(self, base: lance.LanceDataset, work: MergeWork) -> Frame:
         """Return rows to write and to take away, with the address that each one replaces."""
-        copies = f.count(f.lit(1)).over(Window.partitionBy(*map(quoted, self._on)))
+        copies = f.count(f.lit(1)).over(Window.partitionBy(*map(quote, self._on)))
         source = self._source.withColumn(COPIES, copies).alias("source")
         names = base.schema.names if self._needs_target() else self._on
         target = self._table(base, work, names).withColumn(_MATCHED, f.lit(True)).alias("target")
-        same = [
-            f.col(f"source.{quoted(key)}") == f.col(f"target.{quoted(key)}") for key in self._on
-        ]
+        same = [f.col(f"source.{quote(key)}") == f.col(f"target.{quote(key)}") for key in self._on]
         condition = same[0]
         for one in same[1:]:
             condition = condition & one
         lonely = any(clause.when == "not_matched_by_source" for clause in self._clauses)
         joined = source.join(target, condition, "full_outer" if lonely else "left")
-        return self._chosen(joined, base.schema)
+        return self._choose_rows(joined, base.schema)
 
-    def _chosen(self, joined: Frame, schema: pa.Schema) -> Frame:
+    def _choose_rows(self, joined: Frame, schema: pa.Schema) -> Frame:
         number: Column = f.lit(None).cast("int")
         for at, clause in reversed(list(enumerate(self._clauses))):
             number = f.when(self._is_for(clause), f.lit(at)).otherwise(number)
         wrong = f.col(f"source.{COPIES}") > 1
         for key in self._on:
             here = f.col(f"source.{COPIES}").isNotNull()
-            wrong = wrong | (here & f.col(f"source.{quoted(key)}").isNull())
+            wrong = wrong | (here & f.col(f"source.{quote(key)}").isNull())
         chosen = joined.withColumn(_CLAUSE, number)
         chosen = chosen.where(f.col(_CLAUSE).isNotNull() | f.coalesce(wrong, f.lit(False)))
         deletes = [at for at, one in enumerate(self._clauses) if one.then == "delete"]
@@ -150,7 +148,7 @@ class JoinedMerge:
         key = name in self._on
         value: Column = f.lit(None).cast(kind)
         if key:
-            value = f.coalesce(f.col(f"source.{quoted(name)}"), f.col(f"target.{quoted(name)}"))
+            value = f.coalesce(f.col(f"source.{quote(name)}"), f.col(f"target.{quote(name)}"))
         for at, clause in enumerate(self._clauses):
             one = self._value_by(clause, name)
             if one is not None:
@@ -161,10 +159,10 @@ class JoinedMerge:
         if clause.then == "delete" or name in self._on:
             return None
         if clause.values is None:
-            return f.col(f"source.{quoted(name)}")
+            return f.col(f"source.{quote(name)}")
         if name in clause.values:
             return f.expr(clause.values[name])
-        return None if clause.then == "insert" else f.col(f"target.{quoted(name)}")
+        return None if clause.then == "insert" else f.col(f"target.{quote(name)}")
 
     def _needs_target(self) -> bool:
         return any(one.where is not None or one.values is not None for one in self._clauses)
@@ -173,7 +171,7 @@ class JoinedMerge:
         """Return columns of a version, with the addresses of its rows."""
         columns = spark_schema(base.schema, list(names)).add(ADDRESS, "long")
         reader = self._spark.read.format(SOURCE).schema(columns)
-        return reader.option(WORK, replace(work, columns=tuple(names)).encoded()).load()
+        return reader.option(WORK, replace(work, columns=tuple(names)).encode()).load()
 
     def _check_columns(self, schema: pa.Schema) -> None:
         names, given = list(schema.names), list(self._given.columns)
@@ -181,7 +179,7 @@ class JoinedMerge:
         needed = names if whole else self._on
         refuse_names("the key names columns that the table lacks", set(self._on) - set(names))
         refuse_names("the source lacks columns of the table", set(needed) - set(given))
-        chosen = self._given.select(*map(quoted, needed))
+        chosen = self._given.select(*map(quote, needed))
         check_writable(chosen.schema, pa.schema([schema.field(name) for name in needed]))
         for clause in self._clauses:
             refuse_names("a new value is for a column that the table lacks",
@@ -247,9 +245,9 @@ def fragment_groups(
     """Return fragments in groups that one task reads; all, or only some."""
     parts = (part.metadata for part in table.get_fragments())
     sizes = {part.id: int(part.physical_rows) for part in parts if only is None or part.id in only}
-    return grouped(sizes)
+    return group_fragments(sizes)
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """Return a column's name as Spark's SQL."""
     return "`" + name.replace("`", "``") + "`"

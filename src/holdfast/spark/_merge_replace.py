@@ -16,9 +16,9 @@ from holdfast.edit import ChangeResult, Computed, Counts, Where, apply_change, b
 from holdfast.errors import InvalidInputError
 from holdfast.formats import temporary_path
 from holdfast.spark._merge import fragments_of, write_changes
-from holdfast.spark._merge_join import Frame, quoted
+from holdfast.spark._merge_join import Frame, quote
 from holdfast.spark._merge_source import ADDRESS, COPIES, WRITES, MergeWork, WrittenMerge
-from holdfast.spark._progress import described
+from holdfast.spark._progress import describe_jobs
 from holdfast.spark._types import check_writable
 from holdfast.table import Table
 from holdfast.txn import TxnLike
@@ -44,7 +44,9 @@ class FrameReplace(Where):
             HoldfastError: as for `SparkTable.replace_where`.
         """
         self._table.check_writable()  # before the tasks write files
-        with described(self._frame.sparkSession, f"holdfast: replace rows of {self._table.uri}"):
+        with describe_jobs(
+            self._frame.sparkSession, f"holdfast: replace rows of {self._table.uri}"
+        ):
             return apply_change(self._table.versions, self, txn=txn, tries=tries, over_log=over_log)
 
     def renew(self) -> None:
@@ -54,7 +56,7 @@ class FrameReplace(Where):
     def compute(self, base: lance.LanceDataset) -> Computed:
         """Write the rows, the first time; find those that go."""
         if self._parts is None or self._columns != base.lance_schema:
-            self._parts = self._written(base)
+            self._parts = self._write_rows(base)
             self._version, self._columns = int(base.version), base.lance_schema
         strangers = sum(part.changes["deleted"] for part in self._parts)
         if strangers:
@@ -74,11 +76,11 @@ class FrameReplace(Where):
             begun_on=self._version,
         )
 
-    def _written(self, base: lance.LanceDataset) -> list[WrittenMerge]:
+    def _write_rows(self, base: lance.LanceDataset) -> list[WrittenMerge]:
         check_writable(self._frame.schema, base.schema)
         given = set(self._frame.columns)
         columns = [
-            f.col(quoted(name)) if name in given else f.lit(None).alias(name)
+            f.col(quote(name)) if name in given else f.lit(None).alias(name)
             for name in base.schema.names
         ]
         meets = f.coalesce(f.expr(self._where).cast("boolean"), f.lit(False))

@@ -66,13 +66,13 @@ class MergeWork:
     answer: str = ""
     stage: str = ""
 
-    def encoded(self) -> str:
+    def encode(self) -> str:
         """Return it as the value of an option."""
         return json.dumps(asdict(self))
 
     @classmethod
-    def decoded(cls, text: str) -> MergeWork:
-        """Return what `encoded` was given."""
+    def decode(cls, text: str) -> MergeWork:
+        """Return what `encode` was given."""
         given = json.loads(text)
         groups = tuple(tuple(group) for group in given.pop("fragments"))
         lists = {name: tuple(given[name]) for name in ("on", "columns")}
@@ -120,12 +120,12 @@ class MergeSource(DataSource):
 
     def reader(self, schema: Any) -> DataSourceReader:  # noqa: ANN401 - Spark's schema
         """Return the reader of keys."""
-        return _KeyReader(MergeWork.decoded(self.options[WORK]), schema)
+        return _KeyReader(MergeWork.decode(self.options[WORK]), schema)
 
     def writer(self, schema: object, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001 - Spark calls it so
         """Return the writer of changes."""
         del schema, overwrite
-        return _ChangeWriter(MergeWork.decoded(self.options[WORK]))
+        return _ChangeWriter(MergeWork.decode(self.options[WORK]))
 
 
 class _Group(InputPartition):
@@ -238,12 +238,12 @@ class ChangedRows:
             if not writing.num_rows:
                 continue
             try:
-                yield content.check(self._fitted(writing))
+                yield content.check(self._fit_batch(writing))
             except HoldfastError as error:
                 self._done.error = error_answer(error)
                 raise
 
-    def _fitted(self, batch: Any) -> Any:  # noqa: ANN401 - Arrow's batch
+    def _fit_batch(self, batch: Any) -> Any:  # noqa: ANN401 - Arrow's batch
         """Return rows in the table's types."""
         from holdfast.spark._types import batch_for_table  # noqa: PLC0415
 
@@ -292,7 +292,7 @@ def unpacked_offsets(text: str) -> Any:  # noqa: ANN401 - numpy's array
     return np.cumsum(steps.astype(np.int64))
 
 
-def grouped(rows: Mapping[int, int]) -> tuple[tuple[int, ...], ...]:
+def group_fragments(rows: Mapping[int, int]) -> tuple[tuple[int, ...], ...]:
     """Return fragments in groups of about half a million rows; each is read by one task."""
     groups: list[list[int]] = []
     room = 0

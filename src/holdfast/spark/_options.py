@@ -159,7 +159,7 @@ def _moment(name: str, text: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _starting(name: str, text: str) -> int | str:
+def _parse_start(name: str, text: str) -> int | str:
     return "latest" if text.strip().lower() == "latest" else _number(1)(name, text)
 
 
@@ -337,7 +337,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         name="startingVersion",
         use=_READS,
-        parse=_starting,
+        parse=_parse_start,
         help="Begin with the rows, or changes, of this version, or with `latest` with what comes "
         "after now. Without it a stream begins with all rows there are. Of no effect once "
         "there is a checkpoint. A batch read takes it with `readChangeFeed` only.",
@@ -418,7 +418,7 @@ def parse(options: Mapping[str, str], use: Use) -> SparkOptions:
         elif lower.endswith(SIZE_SUFFIX):
             sizes[lower[: -len(SIZE_SUFFIX)]] = _number(1)(key, text)
         elif lower not in _OF_SPARK:
-            option = _known(key, use)
+            option = _find_option(key, use)
             values[option.name] = option.parse(option.name, text)
     _check_together(values)
     _check_changes(values, use)
@@ -458,7 +458,7 @@ def as_s3(address: str) -> str:
     return f"s3://{rest}" if colon and scheme.lower() in {"s3a", "s3n"} else address
 
 
-def _known(key: str, use: Use) -> Option:
+def _find_option(key: str, use: Use) -> Option:
     if key.lower() == "paths":
         raise InvalidInputError("a load reads one table: union two loads to read two")
     option = _BY_LOWER.get(key.lower())

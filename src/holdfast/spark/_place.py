@@ -56,7 +56,7 @@ class Place:
         return open_table(self.uri, self.storage, commit_store=self.commit_store)
 
     @contextmanager
-    def opened(self) -> Iterator[Table]:
+    def open_table(self) -> Iterator[Table]:
         """Hold the table open, on the driver.
 
         Raises:

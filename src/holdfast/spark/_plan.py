@@ -66,7 +66,7 @@ def plan_write(frame: StructType, given: SparkOptions, *, replaces: bool) -> Wri
     from holdfast.formats import add_key  # noqa: PLC0415 - workers do without
 
     place = Place.of(given)
-    with _opened(place, frame, given) as (table, newest):
+    with _open_or_create(place, frame, given) as (table, newest):
         table.check_writable()  # before the tasks write files
         dataset = newest
         _check_key(dataset.schema, given)
@@ -74,7 +74,7 @@ def plan_write(frame: StructType, given: SparkOptions, *, replaces: bool) -> Wri
             columns = add_key(table_schema(frame, given.sizes), _key_of(dataset.schema))
         else:
             if given.get("mergeSchema"):
-                dataset = _widened(table, frame, given)
+                dataset = _widen_columns(table, frame, given)
             columns = check_writable(frame, dataset.schema)
             _check_sizes(columns, given)
             columns = dataset.schema if replaces else columns
@@ -120,16 +120,16 @@ def _limits(
 
 
 @contextmanager
-def _opened(place: Place, frame: StructType, given: SparkOptions) -> Iterator[Opened]:
+def _open_or_create(place: Place, frame: StructType, given: SparkOptions) -> Iterator[Opened]:
     """Hold the table open, having created it if there is none."""
-    table, dataset = _found(place) or _created(place, frame, given)
+    table, dataset = _find_table(place) or _create_for(place, frame, given)
     try:
         yield table, dataset
     finally:
         table.close()
 
 
-def _found(place: Place) -> Opened | None:
+def _find_table(place: Place) -> Opened | None:
     """Return the table; None if there is none, or one that is tied and has no version yet.
 
     Of the latter another job is the creator, or was when it died: then we create it.
@@ -145,7 +145,7 @@ def _found(place: Place) -> Opened | None:
         return _with_newest(place.table()) if table.core.store.list(DATA_FOLDER) else None
 
 
-def _created(place: Place, frame: StructType, given: SparkOptions) -> Opened:
+def _create_for(place: Place, frame: StructType, given: SparkOptions) -> Opened:
     from holdfast.lifecycle import create_table  # noqa: PLC0415 - workers do without
 
     schema = table_schema(frame, given.sizes)
@@ -199,7 +199,7 @@ def _check_sizes(columns: pa.Schema, given: SparkOptions) -> None:
             )
 
 
-def _widened(table: Table, frame: StructType, given: SparkOptions) -> lance.LanceDataset:
+def _widen_columns(table: Table, frame: StructType, given: SparkOptions) -> lance.LanceDataset:
     """Return the newest version once its columns hold those of the frame."""
     for left in reversed(range(_TRIES)):
         dataset = table.dataset()

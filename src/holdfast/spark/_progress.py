@@ -38,7 +38,7 @@ def is_connect(spark: Session) -> bool:
 
 
 @contextmanager
-def described(spark: Session, text: str) -> Iterator[None]:
+def describe_jobs(spark: Session, text: str) -> Iterator[None]:
     """Describe the jobs that this thread starts meanwhile."""
     if is_connect(spark):
         tag = _NOT_IN_A_TAG.sub("_", text)[:_TAG_CHARS]
@@ -61,7 +61,7 @@ def described(spark: Session, text: str) -> Iterator[None]:
 
 
 @contextmanager
-def watched(
+def watch_jobs(
     spark: Session, total: int, progress: Progress | None, ids: Ids | None = None
 ) -> Iterator[None]:
     """Report how many tasks of the jobs that this thread starts meanwhile are done.
@@ -72,14 +72,14 @@ def watched(
         yield
         return
     progress(0, total)
-    report = _rising(progress, total - 1)
+    report = _rising_reporter(progress, total - 1)
     watch = _watch_connect if is_connect(spark) else _watch_classic
     with watch(spark, report, ids or RandomIds()):
         yield
     progress(total, total)
 
 
-def _rising(progress: Progress, limit: int) -> Callable[[int], None]:
+def _rising_reporter(progress: Progress, limit: int) -> Callable[[int], None]:
     """Return a reporter that never goes back and leaves the last step to the caller."""
     seen = 0
 
@@ -114,7 +114,7 @@ def _watch_classic(spark: Session, report: Callable[[int], None], ids: Ids) -> I
     def look() -> None:
         while not ended.wait(_LOOK_SECONDS):
             with suppress(Exception):  # watching never changes an outcome
-                report(_completed(context, tag))
+                report(_count_completed(context, tag))
 
     context.addJobTag(tag)
     looker = threading.Thread(target=look, name="holdfast-progress", daemon=True)
@@ -127,11 +127,11 @@ def _watch_classic(spark: Session, report: Callable[[int], None], ids: Ids) -> I
         context.removeJobTag(tag)
 
 
-def _completed(context: Context, tag: str) -> int:
+def _count_completed(context: Context, tag: str) -> int:
     tracker = context.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker._jtracker.getJobIdsForTag(tag)]  # noqa: SLF001 - Python's side has no such call
     stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
     return sum(stage.numCompletedTasks for stage in stages if stage)
 
 
-__all__ = ["Progress", "Session", "described", "is_connect", "watched"]
+__all__ = ["Progress", "Session", "describe_jobs", "is_connect", "watch_jobs"]

@@ -68,7 +68,7 @@ def schema_of(options: Mapping[str, str]) -> StructType:
     """
     # Spark asks the same of batch and stream; each checks its own options later.
     given = parse_reading(options)
-    with Place.of(given).opened() as table:
+    with Place.of(given).open_table() as table:
         dataset = table.dataset(version_of(table, given))
         if given.get("readChangeFeed"):
             return spark_schema(change_schema(dataset.schema, given.get("columns")))
@@ -102,7 +102,7 @@ def version_of(table: Table, given: SparkOptions) -> int:
     if given.get("timestampAsOf") is not None:
         return _version_at(table, given.get("timestampAsOf"))
     if given.get("tag") is not None:
-        return _tagged(table, given.get("tag"))
+        return _tagged_version(table, given.get("tag"))
     return int(table.dataset().version)
 
 
@@ -120,7 +120,7 @@ def _version_at(table: Table, text: str) -> int:
     return max(versions)
 
 
-def _tagged(table: Table, tag: str) -> int:
+def _tagged_version(table: Table, tag: str) -> int:
     tags: Mapping[str, Any] = table.dataset().tags.list()
     if tag not in tags:
         raise NotFoundError(f"the table has no tag {tag!r}{suggestion(tag, list(tags))}")
@@ -152,7 +152,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Pin the version and share its fragments out."""
-        with refusals(), self._place.opened() as table:
+        with refusals(), self._place.open_table() as table:
             record = fresh_record(table, self._given)
             version = version_of(table, self._given) if record is None else record.base_version
             dataset = table.dataset(version)

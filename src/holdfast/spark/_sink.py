@@ -144,7 +144,7 @@ class SinkDriver(DataSourceStreamReader):
             "column": work.column,
             "cast": _other_type(schema, work),
             "uri": sink.uri,
-            WORK: work.encoded(),
+            WORK: work.encode(),
         }
 
 

@@ -40,7 +40,7 @@ def run_sql(
     """
     if tries < 1:
         raise InvalidInputError("tries is at least 1", tries=tries)
-    with _given(spark, txn):
+    with _under_txn(spark, txn):
         for left in reversed(range(tries)):
             try:
                 return spark.sql(statement)
@@ -51,7 +51,7 @@ def run_sql(
 
 
 @contextmanager
-def _given(spark: Session, txn: TxnLike | None) -> Iterator[None]:
+def _under_txn(spark: Session, txn: TxnLike | None) -> Iterator[None]:
     """Let the statements of this thread be applied under a transaction id."""
     if txn is None:
         yield

@@ -89,7 +89,7 @@ class ChangeWriter(DataSourceArrowWriter):
         from holdfast.edit import refuse_unwritable  # noqa: PLC0415 - workers do without
         from holdfast.spark._write import new_txn  # noqa: PLC0415 - workers do without
 
-        with self._place.opened() as table:
+        with self._place.open_table() as table:
             table.check_writable()
             dataset = table.dataset(self._version)
             if self._command != "DELETE":
@@ -145,7 +145,7 @@ class ChangeWriter(DataSourceArrowWriter):
 
         if not self._replaces:
             return computed
-        with self._place.opened() as table:
+        with self._place.open_table() as table:
             gone = by_fragment(Where(self._looks_at).addresses(table.dataset(self._version)))
         deleted = sum(len(offsets) for offsets in gone.values())
         return replace(computed, gone=gone, counts=replace(computed.counts, deleted=deleted))
@@ -176,7 +176,7 @@ class ChangeWriter(DataSourceArrowWriter):
         """Commit; under the statement's id a repeat changes nothing."""
         from holdfast.edit import apply_change  # noqa: PLC0415 - workers do without
 
-        with self._place.opened() as table:
+        with self._place.open_table() as table:
             apply_change(
                 table.versions,
                 change,

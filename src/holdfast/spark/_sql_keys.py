@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from holdfast.edit import by_fragment, check_keys
 from holdfast.errors import InvalidInputError
-from holdfast.memtable import matching
+from holdfast.memtable import find_matching
 from holdfast.spark._merge_source import (
     ADDRESS,
     COPIES,
@@ -57,8 +57,8 @@ class RowsWithKeys(ChangedRows):
             done.staged = keep_keys(self._work, self._keys)
         return done
 
-    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        fitted = super()._fitted(batch)
+    def _fit_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        fitted = super()._fit_batch(batch)
         if self._condition is not None:
             _check_met(fitted, self._condition, self._table.data_storage_version)
         return fitted
@@ -82,7 +82,7 @@ def as_inserts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _check_met(batch: pa.RecordBatch, condition: str, storage_version: str) -> None:
-    meet = matching(pa.Table.from_batches([batch]), condition, storage_version)
+    meet = find_matching(pa.Table.from_batches([batch]), condition, storage_version)
     if len(meet) != batch.num_rows:
         raise InvalidInputError(
             "rows do not meet the condition under which they would replace others: they would be "

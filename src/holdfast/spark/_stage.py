@@ -48,7 +48,7 @@ class StagedSource:
         """Stage them; what trying again would not mend is an answer."""
         done = WrittenMerge()
         try:
-            done.staged = self._stage(self._checked(batches), done)
+            done.staged = self._stage(self._check_batches(batches), done)
         except HoldfastError as error:
             done.error = error_answer(error)
             if done.error is None:
@@ -75,9 +75,9 @@ class StagedSource:
         self, batches: Iterator[pa.RecordBatch], done: WrittenMerge
     ) -> dict[str, str]:
         schema = self._table.schema
-        noted = (self._noted(batch) for batch in batches)
+        noted = (self._note_keys(batch) for batch in batches)
         problems: list[HoldfastError] = []
-        rows = pa.RecordBatchReader.from_batches(schema, _keeping(noted, problems))
+        rows = pa.RecordBatchReader.from_batches(schema, _keep_errors(noted, problems))
         try:
             fragments = write_fragments(rows, self._table, mode="append")
         except (OSError, ValueError, RuntimeError):
@@ -87,7 +87,7 @@ class StagedSource:
         done.new = [json.dumps(part.to_json()) for part in fragments]
         return _put_keys(self._work, self._keys)
 
-    def _checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _check_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches whose columns of the table have its types."""
         content: Content | None = None
         for batch in batches:
@@ -100,12 +100,12 @@ class StagedSource:
                     fitted = fitted.append_column(batch.schema.field(name), batch.column(name))
             yield fitted
 
-    def _noted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _note_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         self._keys.append(batch.select(list(self._work.on)))
         return batch
 
 
-def _keeping(
+def _keep_errors(
     batches: Iterator[pa.RecordBatch], problems: list[HoldfastError]
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches; keep our error, of which Lance would leave a text."""

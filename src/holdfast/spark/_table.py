@@ -46,7 +46,7 @@ from holdfast.spark._merge import (
 from holdfast.spark._merge_replace import FrameReplace
 from holdfast.spark._merge_source import ADDRESS, COPIES, WRITES, MergeWork
 from holdfast.spark._options import as_s3
-from holdfast.spark._progress import Progress, Session, described, is_connect
+from holdfast.spark._progress import Progress, Session, describe_jobs, is_connect
 from holdfast.spark._types import check_writable
 from holdfast.table import Table, open_table
 from holdfast.txn import TxnLike
@@ -119,7 +119,7 @@ class SparkTable:
             InvalidInputError: a column is not there, or Spark has no type for it.
         """
         reader = self._reader().option("versionAsOf", str(self._version(version)))
-        return self._chosen(reader, columns, filter).load(self.uri)
+        return self._choose_rows(reader, columns, filter).load(self.uri)
 
     def scan(
         self,
@@ -135,7 +135,7 @@ class SparkTable:
             InvalidInputError: unknown columns or freshness, a filter Lance does not understand.
         """
         check_limit(limit)
-        reader = self._chosen(self._reader().option("freshness", freshness), columns, filter)
+        reader = self._choose_rows(self._reader().option("freshness", freshness), columns, filter)
         frame = reader.load(self.uri)
         return frame if limit is None else frame.limit(limit)
 
@@ -248,7 +248,7 @@ class SparkTable:
                 version=int(base.version), rows=0, txn=txn, applied=False, elapsed=elapsed
             )
         check_writable(df.schema, base.schema)
-        given = [f.col(_quoted(name)) if name in df.columns else f.lit(None).alias(name)
+        given = [f.col(_quote(name)) if name in df.columns else f.lit(None).alias(name)
                  for name in base.schema.names]  # fmt: skip
         marks = [
             f.lit(None).cast("long").alias(ADDRESS),
@@ -262,7 +262,7 @@ class SparkTable:
             on=(),
             answer=temporary_path(RandomIds().token()),
         )
-        with described(df.sparkSession, f"holdfast: append to {self.uri}"):
+        with describe_jobs(df.sparkSession, f"holdfast: append to {self.uri}"):
             parts = write_changes(self._table, work, df.select(*given, *marks))
         fragments = fragments_of(text for part in parts for text in part.new)
         done = self._table.commit(fragments, txn=txn, read_version=int(base.version))
@@ -611,7 +611,7 @@ class SparkTable:
     def _version(self, version: int | None) -> int:
         return int(self._table.dataset(version).version)
 
-    def _chosen(
+    def _choose_rows(
         self,
         reader: Any,  # noqa: ANN401 - of either kind of session
         columns: Sequence[str] | None,
@@ -671,7 +671,7 @@ def _query_of(spark: Session) -> str:
     return f"spark-upsert-{query}"
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 

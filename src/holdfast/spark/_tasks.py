@@ -26,7 +26,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 import holdfast.errors
 from holdfast.errors import ErrorKind, HoldfastError, InvalidInputError
-from holdfast.spark._progress import Progress, Session, described, watched
+from holdfast.spark._progress import Progress, Session, describe_jobs, watch_jobs
 
 SOURCE = "holdfast"
 _SCHEMA = "number int, answer string"
@@ -81,8 +81,8 @@ def run_tasks(
     find_task(task)
     if not inputs:
         return []
-    bodies = [_encoded(one, "an input") for one in inputs]
-    with described(spark, description), watched(spark, len(bodies), progress):
+    bodies = [_encode_dict(one, "an input") for one in inputs]
+    with describe_jobs(spark, description), watch_jobs(spark, len(bodies), progress):
         reader = spark.read.format(SOURCE).schema(_SCHEMA)  # a schema, so that Spark asks for none
         frame = reader.option(_TASK, task).option(_INPUTS, json.dumps(bodies))
         try:
@@ -156,7 +156,7 @@ def _is_reason(line: str) -> bool:
     return head.endswith(("Error", "Exception")) and not head.startswith(("at ", "Caused", "org."))
 
 
-def _encoded(value: object, what: str) -> str:
+def _encode_dict(value: object, what: str) -> str:
     try:
         if not isinstance(value, Mapping):
             raise TypeError(f"{type(value).__name__} is no dict")
@@ -205,7 +205,7 @@ class _TaskReader(DataSourceReader):
 def _answer(call: _Call) -> Mapping[str, Any]:
     try:
         answer = find_task(call.task)(json.loads(call.body))
-        _encoded(answer, "the answer")
+        _encode_dict(answer, "the answer")
     except HoldfastError as error:
         told = error_answer(error)
         if told is None:

@@ -89,12 +89,12 @@ def spark_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> spa
     Raises:
         InvalidInputError: a column is not there, or has a type that Spark has not.
     """
-    fields = chosen(schema, columns)
+    fields = choose_fields(schema, columns)
     check_names(field.name for field in fields)
     return spark.StructType([_spark_field(field) for field in fields])
 
 
-def chosen(schema: pa.Schema, columns: Sequence[str] | None) -> list[pa.Field]:
+def choose_fields(schema: pa.Schema, columns: Sequence[str] | None) -> list[pa.Field]:
     """Return the fields of the named columns, of all without names.
 
     Raises:
@@ -190,7 +190,7 @@ def check_readable(asked: spark.StructType, table: pa.Schema) -> None:
         InvalidInputError: a column is not there, has another type, or may be null in the table.
     """
     for field, stored in zip(
-        asked.fields, chosen(table, [f.name for f in asked.fields]), strict=True
+        asked.fields, choose_fields(table, [f.name for f in asked.fields]), strict=True
     ):
         there = _spark_field(stored)
         if not _same(field.dataType, there.dataType):
@@ -215,10 +215,10 @@ def batches_for_spark(
     """
     wanted = to_arrow_schema(asked, **_IN_UTC)
     for batch in batches:
-        yield batch if batch.schema.equals(wanted) else _fitted(batch, wanted)
+        yield batch if batch.schema.equals(wanted) else _fit_batch(batch, wanted)
 
 
-def _fitted(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+def _fit_batch(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     there = set(batch.schema.names)
     arrays = [
         _cast(batch.column(field.name), field)
@@ -270,7 +270,7 @@ def table_schema(frame: spark.StructType, sizes: Mapping[str, int]) -> pa.Schema
 
 
 def _table_field(field: spark.StructField, sizes: Mapping[str, int]) -> pa.Field:
-    refused = next(iter(_refused(field.dataType)), None)
+    refused = next(iter(_refused_types(field.dataType)), None)
     if refused is not None:
         raise InvalidInputError(
             f"column {field.name!r} has a type that cannot be stored: cast it or leave it out",
@@ -287,17 +287,17 @@ def _table_field(field: spark.StructField, sizes: Mapping[str, int]) -> pa.Field
     return pa.field(field.name, kind)
 
 
-def _refused(kind: spark.DataType) -> Iterator[spark.DataType]:
+def _refused_types(kind: spark.DataType) -> Iterator[spark.DataType]:
     if isinstance(kind, _REFUSED) or _has_collation(kind):
         yield kind
     elif isinstance(kind, spark.ArrayType):
-        yield from _refused(kind.elementType)
+        yield from _refused_types(kind.elementType)
     elif isinstance(kind, spark.MapType):
-        yield from _refused(kind.keyType)
-        yield from _refused(kind.valueType)
+        yield from _refused_types(kind.keyType)
+        yield from _refused_types(kind.valueType)
     elif isinstance(kind, spark.StructType):
         for field in kind.fields:
-            yield from _refused(field.dataType)
+            yield from _refused_types(field.dataType)
 
 
 def _has_collation(kind: spark.DataType) -> bool:
@@ -357,7 +357,7 @@ def batch_for_table(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     if batch.schema.equals(wanted):
         return batch
     check_values(batch)  # a cast takes them on trust
-    fitted = _fitted(batch, wanted)
+    fitted = _fit_batch(batch, wanted)
     for field in wanted:
         if not field.nullable and fitted.column(field.name).null_count:
             raise InvalidInputError(f"column {field.name!r} may not be null, and a row has null")

@@ -96,7 +96,7 @@ class BatchWriter(DataSourceArrowWriter):
         if given.get("txnAppId") is not None:
             self._txn = (given.get("txnAppId"), given.get("txnVersion"))
         if given.get("txnAppId") is not None and self._plan.version:
-            with self._plan.place.opened() as table:
+            with self._plan.place.open_table() as table:
                 self._applied = table.writes.is_repeat(self._txn)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenBatch:
@@ -189,7 +189,7 @@ def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> WrittenBat
     if first is None:
         return WrittenBatch((), query)
     fitting = (batch_for_table(b, plan.columns) for b in itertools.chain([first], filled))
-    reader = Content(plan.columns).checked(fitting)
+    reader = Content(plan.columns).check_batches(fitting)
     with translate_errors(plan.place.uri):
         fragments = write_fragments(reader, schema=plan.columns, **_target(plan), **plan.limits)
     _make_durable(plan, fragments)
@@ -261,7 +261,7 @@ def commit_fragments(
         if attempt:
             clock.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
         try:
-            with plan.place.opened() as table:
+            with plan.place.open_table() as table:
                 if unknown is not None and table.applied([txn])[0]:
                     return None
                 return _commit(table, plan, fragments, txn)

@@ -305,7 +305,7 @@ class LocalStore(Handle):
         # next fsync succeeds although the names may be lost.
         if folder in self._suspect:
             raise OSError(errno.EIO, "an earlier fsync of this folder failed")
-        with _opened(folder) as fd:
+        with _open_file(folder) as fd:
             stat = os.fstat(fd)
             try:
                 os.fsync(fd)
@@ -317,7 +317,7 @@ class LocalStore(Handle):
     def _sync_file(self, file: str) -> None:
         if not self._fsync:
             return
-        with _opened(file) as fd:
+        with _open_file(file) as fd:
             # By inode as well: the same name written again is another file, which may be good.
             stat = os.fstat(fd)
             this = file, stat.st_dev, stat.st_ino
@@ -331,7 +331,7 @@ class LocalStore(Handle):
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[int]:
+def _open_file(path: str) -> Iterator[int]:
     fd = os.open(path, os.O_RDONLY)
     try:
         yield fd

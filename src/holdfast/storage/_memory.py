@@ -44,12 +44,12 @@ class MemoryStore(Handle):
         """Return the bytes, or those in [start, end)."""
         check_range(start, end)
         with _lock:
-            return self._found(path)[start:end]
+            return self._get_object(path)[start:end]
 
     def head(self, path: str) -> ObjectInfo:
         """Return the size."""
         with _lock:
-            return ObjectInfo(path=path, size=len(self._found(path)), modified=0.0)
+            return ObjectInfo(path=path, size=len(self._get_object(path)), modified=0.0)
 
     def put(self, path: str, body: bytes) -> None:
         """Store the bytes, replacing what is there."""
@@ -95,7 +95,7 @@ class MemoryStore(Handle):
             for path in paths:
                 self._objects.pop(check_path(path), None)
 
-    def _found(self, path: str) -> bytes:
+    def _get_object(self, path: str) -> bytes:
         try:
             return self._objects[check_path(path)]
         except KeyError:

@@ -221,7 +221,7 @@ class VendorStore(Handle):
         """Return the bytes, or those in [start, end)."""
         check_range(start, end)
         check_path(path)
-        with _translated("read", path):
+        with _translate_errors("read", path):
             if start == 0 and end is None:
                 return bytes(self._client.read(path))
             size = self._client.stat(path).content_length
@@ -231,24 +231,24 @@ class VendorStore(Handle):
 
     def head(self, path: str) -> ObjectInfo:
         """Return size and time."""
-        with _translated("look at", path):
+        with _translate_errors("look at", path):
             return _info(check_path(path), self._client.stat(path))
 
     def put(self, path: str, body: bytes) -> None:
         """Store the bytes, replacing what is there."""
-        with _translated("write", path):
+        with _translate_errors("write", path):
             self._client.write(check_path(path), bytes(body))
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         """Ask the server to keep the bytes unless something has the name."""
-        with _translated("create", path):
+        with _translate_errors("create", path):
             self._client.write(check_path(path), bytes(body), if_not_exists=True)
 
     def list(self, prefix: str = "", *, after: str = "") -> Sequence[ObjectInfo]:
         """Return the objects below the folder `prefix`, sorted by path, beyond `after`."""
         if after:
             check_path(after)
-        with _translated("list", prefix or "."):
+        with _translate_errors("list", prefix or "."):
             infos = self._entries(prefix, recursive=True)
         wanted = (info for info in infos if _is_object(info) and info.path > after)
         return sorted(wanted, key=lambda info: info.path)
@@ -256,14 +256,14 @@ class VendorStore(Handle):
     def folders(self, prefix: str = "") -> Sequence[str]:
         """Return the names of the folders directly below `prefix`, sorted."""
         folder = _folder(prefix)
-        with _translated("list", prefix or "."):
+        with _translate_errors("list", prefix or "."):
             names = [info.path for info in self._entries(prefix, recursive=False)]
         below = {name.removeprefix(folder) for name in names if name.endswith("/")}
         return sorted(name.rstrip("/") for name in below if name.strip("/"))
 
     def first_names(self, folder: str) -> Sequence[str]:
         """Return the names of a folder's first page: both services list in order."""
-        with _translated("list", folder):
+        with _translate_errors("list", folder):
             first = self._entries(folder, recursive=True, limit=_PAGE)
         return [info.path.removeprefix(f"{folder}/") for info in first if _is_object(info)]
 
@@ -271,7 +271,7 @@ class VendorStore(Handle):
         """Copy inside the server; above `max_copy_bytes` through this process, in parts."""
         check_path(source)
         check_path(target)
-        with _translated("copy", source):
+        with _translate_errors("copy", source):
             if if_absent and self._client.exists(target):
                 # Not atomic: callers treat it as a hint, as `copies_if_absent` tells them.
                 raise AlreadyExistsError("something has this name", path=target)
@@ -294,7 +294,7 @@ class VendorStore(Handle):
                 done.result()
 
     def _delete(self, path: str) -> None:
-        with contextlib.suppress(NotFoundError), _translated("delete", path):
+        with contextlib.suppress(NotFoundError), _translate_errors("delete", path):
             self._client.delete(path)
 
     def _entries(
@@ -358,7 +358,7 @@ def _info(path: str, metadata: opendal.types.Metadata) -> ObjectInfo:
 
 
 @contextlib.contextmanager
-def _translated(action: str, path: str) -> Iterator[None]:
+def _translate_errors(action: str, path: str) -> Iterator[None]:
     """Turn OpenDAL's errors into ours, in this one place; not chained, they hold addresses."""
     try:
         yield

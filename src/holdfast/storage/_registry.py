@@ -47,17 +47,17 @@ def find_object_store(scheme: str) -> OpenObjectStore | None:
     """Return what opens the URLs of a scheme: registered here, or by an installed package."""
     if scheme in _registered:
         return _registered[scheme]
-    point = _installed().get(scheme)
+    point = _installed_stores().get(scheme)
     return None if point is None else cast("OpenObjectStore", point.load())
 
 
 def registered_schemes() -> set[str]:
     """Return the schemes that were registered, here and by installed packages."""
-    return {*_registered, *_installed()}
+    return {*_registered, *_installed_stores()}
 
 
 @cache
-def _installed() -> Mapping[str, EntryPoint]:
+def _installed_stores() -> Mapping[str, EntryPoint]:
     """Return what installed packages bring. To ask them takes milliseconds: once per process."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - `import holdfast` stays light
 

@@ -99,7 +99,7 @@ class RemoteStore(Handle):
     def get(self, path: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes, or those in [start, end)."""
         check_range(start, end)
-        with _translated("read", path):
+        with _translate_errors("read", path):
             try:
                 return self._read(check_path(path), start, end)
             except theirs.GenericError as error:
@@ -112,12 +112,12 @@ class RemoteStore(Handle):
 
     def head(self, path: str) -> ObjectInfo:
         """Return size and time."""
-        with _translated("look at", path):
+        with _translate_errors("look at", path):
             return _info(obstore.head(self._client, check_path(path)))
 
     def put(self, path: str, body: bytes) -> None:
         """Store the bytes, replacing what is there."""
-        with _translated("write", path):
+        with _translate_errors("write", path):
             obstore.put(
                 self._client,
                 check_path(path),
@@ -129,14 +129,14 @@ class RemoteStore(Handle):
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         """Ask the server to keep the bytes unless something has the name."""
-        with _translated("create", path):
+        with _translate_errors("create", path):
             # In one piece: obstore drops the condition of a multipart upload, and the put would
             # overwrite.
             obstore.put(self._client, check_path(path), body, mode="create", use_multipart=False)
 
     def list(self, prefix: str = "", *, after: str = "") -> Sequence[ObjectInfo]:
         """Return the objects below the folder `prefix`, sorted by path, beyond `after`."""
-        with _translated("list", prefix or "."):
+        with _translate_errors("list", prefix or "."):
             stream = obstore.list(
                 self._client,
                 check_path(prefix) if prefix else None,
@@ -149,7 +149,7 @@ class RemoteStore(Handle):
 
     def folders(self, prefix: str = "") -> Sequence[str]:
         """Return the names of the folders directly below `prefix`, sorted."""
-        with _translated("list", prefix or "."):
+        with _translate_errors("list", prefix or "."):
             listing = obstore.list_with_delimiter(
                 self._client, check_path(prefix) if prefix else None
             )
@@ -158,7 +158,7 @@ class RemoteStore(Handle):
     def first_objects(self, folder: str) -> Sequence[ObjectInfo]:
         """Return the objects of a folder's first page; all of them where pages have no order."""
         infos: list[ObjectInfo] = []
-        with _translated("list", folder):
+        with _translate_errors("list", folder):
             for chunk in obstore.list(self._client, check_path(folder), chunk_size=_PAGE):
                 infos += [_info(meta) for meta in chunk]
                 # S3's directory buckets list in no order; their first page shows it.
@@ -170,7 +170,7 @@ class RemoteStore(Handle):
         """Copy inside the server; above `max_copy_bytes` through this process, in parts."""
         check_path(source)
         check_path(target)
-        with _translated("copy", source):
+        with _translate_errors("copy", source):
             if if_absent and self._copies_if_absent:
                 obstore.copy(self._client, source, target, overwrite=False)
                 return
@@ -188,7 +188,7 @@ class RemoteStore(Handle):
         for first in range(0, len(wanted), _DELETE_BATCH):
             batch = wanted[first : first + _DELETE_BATCH]
             try:
-                with _translated("delete", batch[0]):
+                with _translate_errors("delete", batch[0]):
                     # Up to 1,000 names per request, as S3 allows.
                     obstore.delete(self._client, batch)
             except NotFoundError:
@@ -221,7 +221,7 @@ class RemoteStore(Handle):
     def _delete_each(self, paths: Iterable[str]) -> None:
         # Stores without batches stop at the first name that is not there.
         for path in paths:
-            with contextlib.suppress(NotFoundError), _translated("delete", path):
+            with contextlib.suppress(NotFoundError), _translate_errors("delete", path):
                 obstore.delete(self._client, path)
 
     def _refuse_taken(self, target: str) -> None:
@@ -245,7 +245,7 @@ def _info(meta: obstore.ObjectMeta) -> ObjectInfo:
 
 
 @contextlib.contextmanager
-def _translated(action: str, path: str) -> Iterator[None]:
+def _translate_errors(action: str, path: str) -> Iterator[None]:
     """Turn obstore's errors into ours, in this one place.
 
     They are not chained: their texts hold the server's answer and the request's address, and

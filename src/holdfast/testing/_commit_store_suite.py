@@ -353,7 +353,7 @@ class CommitStoreSuite:
         with self._stores(16) as stores:
             for _ in range(10):
                 key = Key(self._series(), 0)
-                winners = run_together(16, partial(_decided, stores, key))
+                winners = run_together(16, partial(_decide_at, stores, key))
                 assert len(set(winners)) == 1, f"more than one winner: {sorted(set(winners))}"
                 assert stores[0].get(key) == winners[0]
 
@@ -362,7 +362,7 @@ class CommitStoreSuite:
             for _ in range(10):
                 key = Key(self._series(), 0)
                 stores[0].put_if_absent(key, b"start")
-                won = run_together(8, partial(_swapped, stores, key))
+                won = run_together(8, partial(_swap_at, stores, key))
                 assert won.count(True) <= 1, "a value was replaced twice"
                 assert None in won or won.count(True) == 1, "nobody replaced the value"
 
@@ -496,11 +496,11 @@ def _raises(error: type[Exception]) -> Iterator[None]:
     raise AssertionError(f"{error.__name__} was not raised")
 
 
-def _decided(stores: Sequence[CommitStore], key: Key, place: int) -> bytes:
+def _decide_at(stores: Sequence[CommitStore], key: Key, place: int) -> bytes:
     return decide(stores[place], key, b"%d" % place)
 
 
-def _swapped(stores: Sequence[CommitStore], key: Key, place: int) -> bool | None:
+def _swap_at(stores: Sequence[CommitStore], key: Key, place: int) -> bool | None:
     try:
         return stores[place].compare_and_set(key, b"start", b"%d" % place)
     except UnavailableError:

@@ -107,7 +107,7 @@ def explore(
     seen: set[int] = set()
     todo: list[Schedule] = [()]
     while todo:
-        if _spent(report, max_states, until):
+        if _is_spent(report, max_states, until):
             report.capped = True
             break
         schedule = todo.pop()
@@ -146,7 +146,7 @@ def _fresh_choices(world: World, seen: set[int], report: Exploration) -> list[Ch
     return fresh
 
 
-def _spent(report: Exploration, max_states: int | None, until: float | None) -> bool:
+def _is_spent(report: Exploration, max_states: int | None, until: float | None) -> bool:
     return (max_states is not None and report.states >= max_states) or (
         until is not None and time.monotonic() >= until
     )

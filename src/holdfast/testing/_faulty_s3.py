@@ -203,7 +203,7 @@ class FaultyS3(S3Endpoint):
         fault = next((f for f in struck if not f.kind.startswith("delay")), None)
         response = self._respond(operation, request, fault)
         self._wait(sum(f.seconds for f in struck if f.kind == "delay_after"))
-        self.requests.add(_seen(operation, request, response, struck))
+        self.requests.add(_seen_request(operation, request, response, struck))
         if response is None:
             connection.abort()
             return False
@@ -299,7 +299,9 @@ def _json(answer: dict[str, Any], *, status: int = 200) -> Response:  # Any: JSO
     )
 
 
-def _seen(operation: str, request: Request, response: Response | None, struck: list[Fault]) -> Seen:
+def _seen_request(
+    operation: str, request: Request, response: Response | None, struck: list[Fault]
+) -> Seen:
     return Seen(
         operation,
         request.method,

@@ -300,14 +300,14 @@ def check_linearizable(history: History | Iterable[Operation]) -> Counterexample
 
 def _parts(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
     """Split into parts that cannot influence each other."""
-    for _, same in _grouped(operations, lambda o: o.series):
+    for _, same in _group_by(operations, lambda o: o.series):
         if all(o.verb in _PER_KEY for o in same):
-            yield from (part for _, part in _grouped(same, lambda o: str(o.number)))
+            yield from (part for _, part in _group_by(same, lambda o: str(o.number)))
         else:
             yield same
 
 
-def _grouped(
+def _group_by(
     operations: Iterable[Operation], key: Callable[[Operation], str]
 ) -> Iterator[tuple[str, list[Operation]]]:
     for name, group in itertools.groupby(sorted(operations, key=key), key=key):

@@ -143,7 +143,7 @@ class ObjectStoreSuite:
         place = self._place()
         stores = [self.make_store(place) for _ in range(8)]
         for number in range(self.races):
-            won = run_together(8, partial(_created, stores, f"race/{number}"))
+            won = run_together(8, partial(_create_at, stores, f"race/{number}"))
             assert won.count(True) == 1, f"{won.count(True)} creators won one name"
             assert stores[0].get(f"race/{number}") == b"%d" % won.index(True)
 
@@ -268,7 +268,7 @@ def _put_one(store: ObjectStore, paths: Sequence[str], place: int) -> None:
     store.put(paths[place], b"x")
 
 
-def _created(stores: Sequence[ObjectStore], path: str, place: int) -> bool:
+def _create_at(stores: Sequence[ObjectStore], path: str, place: int) -> bool:
     try:
         stores[place].put_if_absent(path, b"%d" % place)
     except AlreadyExistsError:

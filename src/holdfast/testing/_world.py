@@ -286,7 +286,7 @@ class World:
 
     def _answer(self, outcome: Outcome, request: Request) -> object:
         if outcome is Outcome.OK:
-            return self._applied(request)
+            return self._apply(request)
         self._faults -= 1
         if outcome is Outcome.DENIED:
             return PermissionDeniedError("these credentials are refused")
@@ -299,10 +299,10 @@ class World:
         if outcome is Outcome.DOUBLED:
             if request.target == OBJECTS:
                 return AlreadyExistsError("something may have this name")
-            return self._applied(request)
+            return self._apply(request)
         return UnavailableError("no answer")
 
-    def _applied(self, request: Request) -> object:
+    def _apply(self, request: Request) -> object:
         try:
             return self.state.apply(request)
         except HoldfastError as error:

@@ -126,7 +126,7 @@ def find_candidates(
         read: returns an object's bytes, for comparing.
     """
     shown = seen.shown
-    consumed = _consumed(seen.traces.values())
+    consumed = _consumed_files(seen.traces.values())
     last_seen = {file: v for v in sorted(seen.traces) for file in seen.traces[v].shows}
     replaced_at = _replaced_at(seen.traces)
     candidates: dict[frozenset[str], Candidate] = {}
@@ -157,7 +157,7 @@ def orphaned_changes(seen: Survey) -> list[WrittenTransaction]:
     ]
 
 
-def _consumed(traces: Iterable[Trace]) -> set[str]:
+def _consumed_files(traces: Iterable[Trace]) -> set[str]:
     """Return the files whose rows a committed rewrite carried on in others."""
     transactions = (t.transaction for t in traces if t.transaction is not None)
     return {data_path(file) for transaction in transactions for file in transaction.consumed}

@@ -132,7 +132,7 @@ class Pass(Protocol):
 class BaseTable(Protocol):
     """The base table that generations are merged into."""
 
-    def merged(self, shard_id: str) -> int:
+    def merged_generation(self, shard_id: str) -> int:
         """Return the newest generation of a shard in the newest version; 0 for none."""
         ...
 
@@ -157,7 +157,7 @@ def merge_shard(
     done: list[int] = []
     written = replaced = tries = 0
     while True:
-        merged, waiting = _waiting(table, manifests, shard_id)
+        merged, waiting = _waiting_sstables(table, manifests, shard_id)
         part = together(waiting, rows)
         if not part:
             break
@@ -191,7 +191,7 @@ def _merge_once(table: BaseTable, shard_id: str, part: Sequence[SsTable]) -> tup
         return None  # another merger was faster: look again
 
 
-def _waiting(
+def _waiting_sstables(
     table: BaseTable, manifests: ShardManifests, shard_id: str
 ) -> tuple[int, list[SsTable]]:
     """Return the newest merged generation and those that wait, in order and without a hole.
@@ -205,7 +205,7 @@ def _waiting(
             return 0, []
         # After the manifest: draining follows merging, so what the manifest lacks is in this
         # version.
-        merged = table.merged(shard_id)
+        merged = table.merged_generation(shard_id)
         tables = {one.generation: one for one in current.sstables if one.generation > merged}
         expected = list(range(merged + 1, current.current_generation))
         if sorted(tables) == expected:
@@ -274,7 +274,7 @@ class LanceBase:
     def __init__(self, versions: Versions) -> None:
         self._versions = versions
 
-    def merged(self, shard_id: str) -> int:
+    def merged_generation(self, shard_id: str) -> int:
         """Return the newest merged generation of the newest version."""
         return read_merged(self._versions.core, open_dataset(self._versions)).get(shard_id, 0)
 
@@ -303,7 +303,7 @@ class LanceBase:
         any error: an SSTable that is gone, or that can be read no further.
         """
         try:
-            return self.merged(shard_id) >= sstables[0].generation
+            return self.merged_generation(shard_id) >= sstables[0].generation
         except HoldfastError:
             return False
 

@@ -113,7 +113,7 @@ def copy_files(source: ObjectStore, target: ObjectStore, plan: CopyPlan) -> None
 def _copy(source: ObjectStore, target: ObjectStore, info: ObjectInfo) -> None:
     body = source.get(info.path)
     if len(body) != info.size:
-        raise _changed([info.path])
+        raise _changed_error([info.path])
     target.put(info.path, body)
 
 
@@ -122,10 +122,10 @@ def _compare(source: ObjectStore, target: ObjectStore) -> None:
     after = {info.path: info.size for info in _files(source)}
     different = sorted(path for path in before | after if before.get(path) != after.get(path))
     if different:
-        raise _changed(different)
+        raise _changed_error(different)
 
 
-def _changed(paths: Sequence[str]) -> ConflictError:
+def _changed_error(paths: Sequence[str]) -> ConflictError:
     return ConflictError(
         "the table was written while it was copied, and the copy is not complete: stop its "
         "writers and give the same command again; only what changed is copied then",

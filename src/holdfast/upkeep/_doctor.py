@@ -313,7 +313,7 @@ def _examine(uri: str, core: TableCore, tie: _Tie, seen: Survey | None) -> Itera
         yield from FilesExam(uri=uri, store=store, records=tie.records, seen=seen).findings()
         if tie.pin is not None:
             yield from _log(uri, store, seen, shared=tie.records is None)
-        yield from versions.lost(candidates, tied=tie.pin is not None)
+        yield from versions.find_lost(candidates, tied=tie.pin is not None)
     yield from ShardsExam(
         uri=uri,
         core=core,

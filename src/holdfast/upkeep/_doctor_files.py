@@ -54,24 +54,24 @@ class FilesExam:
 
     def findings(self) -> Iterator[Finding]:
         """Yield what is missing, and what is left over."""
-        yield from self._missing()
+        yield from self._find_missing()
         yield from self._strays()
 
-    def _missing(self) -> Iterator[Finding]:
+    def _find_missing(self) -> Iterator[Finding]:
         """Look for files that the newest version shows; what is listed is there."""
         manifest = self.seen.manifest
         files = {path for path in shown_files(manifest) if path.startswith("_deletions/")}
         files.update(file.path for file in older_files(read_config(manifest)))
         for path in sorted(self.seen.shown | files):
             if not self._is_there(path):
-                yield self._gone(path)
+                yield self._missing_finding(path)
         gone = [path for path in sorted(index_files(manifest)) if not self._is_there(path)]
         for folder in sorted({posixpath.dirname(path) for path in gone}):
             whole = not any(path.startswith(f"{folder}/") for path in self.seen.objects)
             first = next(path for path in gone if posixpath.dirname(path) == folder)
-            yield self._gone(f"{folder}/" if whole else first)
+            yield self._missing_finding(f"{folder}/" if whole else first)
 
-    def _gone(self, path: str) -> Finding:
+    def _missing_finding(self, path: str) -> Finding:
         of_index = path.startswith("_indices/")
         return Finding(
             kind=FindingKind.MISSING,

@@ -71,7 +71,7 @@ class ShardsExam:
             yield self._unreadable(shard_id, error)
             return
         if manifest is None:
-            yield from self._unmanaged(shard_id)
+            yield from self._find_unmanaged(shard_id)
             return
         merged = self.merged.get(shard_id, 0)
         if merged >= manifest.current_generation:
@@ -109,7 +109,7 @@ class ShardsExam:
         )
 
     def _entries_not_in_place(self, manifest: ShardManifest) -> list[str]:
-        listed = Log(self.core, manifest.shard_id).listed()
+        listed = Log(self.core, manifest.shard_id).list_entries()
         after = manifest.replay_after
         missing = [n for n in range(after + 1, max([after, *listed])) if n not in listed]
         names = [entry_name(manifest.shard_id, n) for n in missing]
@@ -137,7 +137,7 @@ class ShardsExam:
             since=self._newest_stamp(shard_manifest_folder(shard_id)),
         )
 
-    def _unmanaged(self, shard_id: str) -> Iterator[Finding]:
+    def _find_unmanaged(self, shard_id: str) -> Iterator[Finding]:
         """Tell of rows in a shard without a manifest; leftovers of one that never was are none."""
         merged = self.merged.get(shard_id, 0)
         entries = [path for path in self.objects if self._is_entry(shard_id, path)]
@@ -201,9 +201,9 @@ class ShardsExam:
             if wound is not None:
                 yield self._broken(shard_id, table, wound, gone)
             elif gone:
-                yield self._merged(shard_id, table, gone)
+                yield self._merged_finding(shard_id, table, gone)
 
-    def _merged(self, shard_id: str, table: SsTable, gone: Sequence[str]) -> Finding:
+    def _merged_finding(self, shard_id: str, table: SsTable, gone: Sequence[str]) -> Finding:
         """Tell of files that only stock readers still look for: the table has their rows."""
         return Finding(
             kind=FindingKind.MISSING,

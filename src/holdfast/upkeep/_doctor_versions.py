@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.commits import Records, foreign, list_versions, read_version, unfinished
+from holdfast.commits import Records, foreign, list_versions, read_version, unfinished_versions
 from holdfast.errors import CorruptError
 from holdfast.formats import version_name, version_of
 from holdfast.storage import ObjectInfo, ObjectStore
@@ -36,12 +36,12 @@ class VersionsExam:
         """Yield what is wrong with the versions, tags and branches."""
         if self.records is not None:
             listed = list_versions(self.store)
-            yield from self._undecided(self.records, listed)
-            yield from self._unfinished(self.records, listed)
+            yield from self._find_undecided(self.records, listed)
+            yield from self._find_unfinished(self.records, listed)
         yield from self._unreadable()
         yield from self._references()
 
-    def lost(self, candidates: Sequence[Candidate], *, tied: bool) -> Iterator[Finding]:
+    def find_lost(self, candidates: Sequence[Candidate], *, tied: bool) -> Iterator[Finding]:
         """Yield the appends and changes that no version shows."""
         for one in candidates:
             rows = f"{one.rows} row{'' if one.rows == 1 else 's'}"
@@ -72,7 +72,9 @@ class VersionsExam:
                 since=stamp_of(change.info),
             )
 
-    def _undecided(self, records: Records, listed: Mapping[int, ObjectInfo]) -> Iterator[Finding]:
+    def _find_undecided(
+        self, records: Records, listed: Mapping[int, ObjectInfo]
+    ) -> Iterator[Finding]:
         """Tell versions that strangers wrote from versions that the commit store forgot."""
         traces = self.seen.traces
         changed = [v for v, trace in traces.items() if trace.as_decided is False and v in listed]
@@ -119,8 +121,10 @@ class VersionsExam:
         record = None if records is None or version is None else records.by_version.get(version)
         return record is not None and (record.body is not None or record.staged is not None)
 
-    def _unfinished(self, records: Records, listed: Mapping[int, ObjectInfo]) -> Iterator[Finding]:
-        for version in unfinished(records, listed):
+    def _find_unfinished(
+        self, records: Records, listed: Mapping[int, ObjectInfo]
+    ) -> Iterator[Finding]:
+        for version in unfinished_versions(records, listed):
             path = version_name(version).path
             if version in listed:
                 yield Finding(

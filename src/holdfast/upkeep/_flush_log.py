@@ -261,7 +261,7 @@ def flush_log(
     flush.run(owner)
     if flush.needs_claim:
         try:
-            flush.run(_claimed(versions, shard_id))
+            flush.run(_claim_shard(versions, shard_id))
         except FencedError:
             flush.waits = "another writer claimed the shard meanwhile"
     current = ShardManifests(versions.core, shard_id).latest()
@@ -380,7 +380,7 @@ def claim_epoch(versions: Versions, shard_id: str) -> int:
     return appender.epoch
 
 
-def _claimed(versions: Versions, shard_id: str) -> int | None:
+def _claim_shard(versions: Versions, shard_id: str) -> int | None:
     """Lock the shard's stock writer out; return our epoch, or None where nobody can claim."""
     try:
         return claim_epoch(versions, shard_id)
@@ -401,7 +401,7 @@ def _newest(entries: Sequence[Entry], base: Base) -> pa.Table:
 
 def _silent(versions: Versions, shard_id: str) -> timedelta:
     """Return for how long nobody has written to the log, by the store's own stamps."""
-    listed = Log(versions.core, shard_id).listed()
+    listed = Log(versions.core, shard_id).list_entries()
     now = store_time(versions.core.store, shard_id, versions.core.ids)
     # By the store's stamps on both sides: clocks of writers and of this machine do not matter.
     newest = max((info.modified for info in listed.values()), default=0.0)

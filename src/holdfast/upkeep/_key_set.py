@@ -64,7 +64,7 @@ class MergeKeys:
             chosen = [dataset.get_fragment(number) for number in fragments]
         for lot in _lots(dataset, self._names, chosen):
             keys = key_of(lot, self._names)
-            known = self.known(keys)
+            known = self.contains(keys)
             yield lot[ADDRESS].to_numpy()[known].astype(np.int64), keys.filter(pa.array(known))
 
     def are_in(self, dataset: lance.LanceDataset, fragments: Sequence[Fragment]) -> bool:
@@ -73,7 +73,7 @@ class MergeKeys:
             return False
         with translate_errors(dataset.uri):
             return any(
-                bool(self.known(key_of(lot, self._names)).any())
+                bool(self.contains(key_of(lot, self._names)).any())
                 for lot in _lots(dataset, self._names, fragments)
             )
 
@@ -94,7 +94,7 @@ class MergeKeys:
         flags[_offsets(self.keys, least)] = True
         return least, flags
 
-    def known(self, keys: pa.Array) -> np.ndarray:
+    def contains(self, keys: pa.Array) -> np.ndarray:
         """Tell of each key of the base table whether it is one of ours."""
         if self._flags is None:
             held = pc.fill_null(pc.is_in(keys, value_set=self.keys), False)

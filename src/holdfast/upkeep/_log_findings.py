@@ -38,7 +38,7 @@ def find_lost_log(store: ObjectStore, seen: Survey) -> str | None:
     for shard_id, path in newest.items():
         version = shard_version_of(path) or 0
         manifest = decode_shard_manifest(store.get(path), shard_id=shard_id, version=version)
-        if missing := _missing(manifest, entry):
+        if missing := _missing_generation(manifest, entry):
             return f"generation {missing} of shard {shard_id} is neither merged nor in the shard"
     return None
 
@@ -54,7 +54,7 @@ def _newest_manifests(seen: Survey) -> dict[str, str]:
     return {shard_id: path for shard_id, (_, path) in newest.items()}
 
 
-def _missing(manifest: ShardManifest, entry: LogEntry) -> int | None:
+def _missing_generation(manifest: ShardManifest, entry: LogEntry) -> int | None:
     merged = entry.merged.get(manifest.shard_id, 0)
     there = {one.generation for one in manifest.sstables}
     expected = range(merged + 1, manifest.current_generation)

@@ -202,12 +202,12 @@ class Maintenance:
             (self._shards, self._compact_lsm),
             (self._fragments, self._compact),
             (self._indexes, self._refresh),
-            (self._leftovers, self._vacuum if confirm else _unconfirmed),
+            (self._leftovers, self._vacuum if confirm else _leave_unconfirmed),
         ]
         steps: list[Step] = []
         for plan, act in plans:
             steps += [
-                step if dry_run or step.state is StepState.FAILED else _guarded(act, step)
+                step if dry_run or step.state is StepState.FAILED else _try_step(act, step)
                 for step in plan()
             ]
         return MaintainResult(
@@ -226,7 +226,7 @@ class Maintenance:
 
     def _log_reason(self, manifest: ShardManifest) -> str:
         log = Log(self._versions.core, manifest.shard_id)
-        beyond = {n: info for n, info in log.listed().items() if n > manifest.replay_after}
+        beyond = {n: info for n, info in log.list_entries().items() if n > manifest.replay_after}
         oldest = next((info for n, info in beyond.items() if not is_fence(log, n, info)), None)
         if oldest is None:
             return ""
@@ -234,7 +234,7 @@ class Maintenance:
         age = self._age([oldest], manifest.shard_id)
         if size >= self._policy.log_bytes:
             return f"{size:,} bytes in its log"
-        return f"rows in its log for {_shown(age)}" if age >= self._policy.log_age else ""
+        return f"rows in its log for {_format_age(age)}" if age >= self._policy.log_age else ""
 
     def _flush_log(self, step: Step) -> Step:
         done = self._table.flush_log(step.target, idle=self._policy.idle)
@@ -269,7 +269,11 @@ class Maintenance:
             )
         except NotFoundError:  # written by another release: its age is not known
             return "a generation of unknown age waits"
-        return f"a generation waits for {_shown(age)}" if age >= self._policy.generation_age else ""
+        return (
+            f"a generation waits for {_format_age(age)}"
+            if age >= self._policy.generation_age
+            else ""
+        )
 
     def _compact_lsm(self, step: Step) -> Step:
         done = self._table.compact_lsm(shards=[step.target])
@@ -367,11 +371,11 @@ def is_fence(log: Log, position: int, info: ObjectInfo) -> bool:
     return entry is None or entry.fence
 
 
-def _unconfirmed(step: Step) -> Step:
+def _leave_unconfirmed(step: Step) -> Step:
     return replace(step, state=StepState.WAITS, outcome="not confirmed")
 
 
-def _guarded(act: Act, step: Step) -> Step:
+def _try_step(act: Act, step: Step) -> Step:
     """Do a step; one that others were faster at waits, and one that fails stops no other."""
     try:
         return act(step)
@@ -381,5 +385,5 @@ def _guarded(act: Act, step: Step) -> Step:
         return replace(step, state=StepState.FAILED, outcome=str(error)[:300])
 
 
-def _shown(age: timedelta) -> str:
+def _format_age(age: timedelta) -> str:
     return f"{age.total_seconds():,.0f} s"

@@ -169,13 +169,13 @@ def _write(versions: Versions, exam: SstableExam, number: int) -> SsTable:
     base = read_log_base(versions.core, dataset)
     theirs = exam.dataset
     source = {} if theirs is None else columns_in(dataset, theirs)
-    rows = [_fitted(batch, base, source) for batch in exam.rows]
+    rows = [_fit_rows(batch, base, source) for batch in exam.rows]
     table = pa.Table.from_batches(rows, schema=base.storage_schema)
     written = sstables_of(versions.core).write(base, exam.shard_id, number, table)
     return replace(written, generation=exam.table.generation)
 
 
-def _fitted(
+def _fit_rows(
     batch: pa.RecordBatch, base: Base, source: Mapping[str, tuple[Field, Field]]
 ) -> pa.RecordBatch:
     """Return rows of an SSTable in the table's columns of today, as a merge would."""

@@ -81,7 +81,7 @@ def reset_log(versions: Versions, waiting: Waiting, *, confirm: bool) -> ResetLo
     if waiting == "keep" and any(rows.values()):
         _refuse_other_columns(versions, version)
     if confirm:
-        marks = {shard_id: _settle(versions, shard_id, waiting) for shard_id in shards}
+        marks = {shard_id: _lock_writers_out(versions, shard_id, waiting) for shard_id in shards}
         edit = _entry_with(versions, version, marks)
         version = touch(versions, edit)
     return ResetLogResult(
@@ -118,7 +118,7 @@ def _count(versions: Versions, shard_id: str) -> int:
     return flushed + sum(entry.rows for entry in entries)
 
 
-def _settle(versions: Versions, shard_id: str, waiting: Waiting) -> int:
+def _lock_writers_out(versions: Versions, shard_id: str, waiting: Waiting) -> int:
     """Lock writers out and, to discard, forget what the shard has; return its marker."""
     manifests = ShardManifests(versions.core, shard_id)
     fence: int | None = None
@@ -164,7 +164,7 @@ def _entry_with(versions: Versions, version: int, marks: dict[str, int]) -> Edit
         now = Head(manifest)
         entry = read_log_entry(manifest)
         if entry is None or (now.config.get(LOG_ID_KEY) not in (None, entry.log_id)):
-            entry = _carried(source, now) if source is not None else None
+            entry = _carry_entry(source, now) if source is not None else None
         entry = entry or LogEntry.new(fresh, MemWalDetails())
         entry.set_merged(marks)
         same = source is not None and Head(source).identities == now.identities
@@ -177,7 +177,7 @@ def _entry_with(versions: Versions, version: int, marks: dict[str, int]) -> Edit
     return edit
 
 
-def _carried(source: bytes, now: Head) -> LogEntry | None:
+def _carry_entry(source: bytes, now: Head) -> LogEntry | None:
     """Return the entry of an older version for the columns of today."""
     entry = read_log_entry(source)
     if entry is None:

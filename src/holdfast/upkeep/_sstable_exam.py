@@ -164,7 +164,7 @@ class SstableExam:
 
         find_good(count, is_read)
         texts = [
-            _retyped(batch, self._schema) for start in sorted(read_at) for batch in read_at[start]
+            _retype(batch, self._schema) for start in sorted(read_at) for batch in read_at[start]
         ]
         kept = [only_rows(batch, readable_rows(batch)) for batch in texts]
         self.rows += kept
@@ -259,7 +259,7 @@ class SstableExam:
         self._answered = True
 
 
-def _retyped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _retype(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the same memory as columns of other types, which are laid out alike."""
     _, memory = batch.__arrow_c_array__()
     return pa.RecordBatch._import_from_c_capsule(schema.__arrow_c_schema__(), memory)  # noqa: SLF001 - no other way keeps nested columns

@@ -256,7 +256,7 @@ class _Look:
 
     def _look_at(self, manifest: ShardManifest, merged: int) -> ShardStatus:
         log = Log(self._core, manifest.shard_id)
-        listed = log.listed()
+        listed = log.list_entries()
         beyond = {n: info for n, info in listed.items() if n > manifest.replay_after}
         waiting = [one for one in manifest.sstables if one.generation > merged]
         newest = max(listed, default=manifest.replay_after)

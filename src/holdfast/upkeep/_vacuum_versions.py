@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 
 from holdfast.arbiter import SupportsSeries
-from holdfast.commits import VersionsBoundary, unfinished
+from holdfast.commits import VersionsBoundary, unfinished_versions
 from holdfast.errors import CorruptError
 from holdfast.formats import VERSIONS_SERIES, version_name, version_of
 from holdfast.read import read_pins
@@ -62,7 +62,7 @@ def take_versions(contents: Contents, paths: Collection[str]) -> set[str]:
 def _finish(contents: Contents, through: int) -> None:
     """Put decided versions in place: what counts behind the boundary are the objects."""
     there = (version_of(path) for path in contents.objects)
-    for version in unfinished(contents.records, (one for one in there if one is not None)):
+    for version in unfinished_versions(contents.records, (one for one in there if one is not None)):
         if version <= through:
             contents.core.arbiter.read(version_name(version))
 

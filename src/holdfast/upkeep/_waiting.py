@@ -4,7 +4,7 @@
 |-------------------------------------|-----------------------------------------------------------|
 | append, a Spark write, `merge_into` | is merged first (`merge_waiting`), then the rows go on top|
 | an overwrite, a restore             | is superseded (`Keeper.supersede`)                        |
-| what is built elsewhere, or by      | refuses the change (`Keeper.waiting`)                     |
+| what is built elsewhere, or by      | refuses the change (`Keeper.waiting_shards`)              |
 | pylance on `Table.dataset()`        |                                                           |
 
 All three are checked in the bytes that are decided: `holdfast.commits._log_rules`.
@@ -36,7 +36,7 @@ class Keeper:
     def __init__(self, versions: Versions) -> None:
         self._versions = versions
 
-    def waiting(self, merged: After) -> list[str]:
+    def waiting_shards(self, merged: After) -> list[str]:
         """Return the shards with rows that a version with this marker has not merged.
 
         Raises:
@@ -108,7 +108,7 @@ class WaitingShards(Protocol):
         """Flush what waits in a shard's log now; return its newest generation."""
         ...
 
-    def merged(self) -> Mapping[str, int]:
+    def merged_generations(self) -> Mapping[str, int]:
         """Return, by shard id, the newest generation that the newest version has merged."""
         ...
 
@@ -126,7 +126,7 @@ def merge_all(shards: WaitingShards) -> dict[str, int]:
     """
     after = {one: shards.flush(one) for one in shards.shard_ids()}
     for _ in range(_TRIES):
-        merged = shards.merged()
+        merged = shards.merged_generations()
         behind = [one for one, generation in after.items() if merged.get(one, 0) < generation]
         if not behind:
             return after
@@ -148,7 +148,7 @@ class _TableShards:
     def flush(self, shard_id: str) -> int:
         return _flush(self._versions, shard_id, fence=False, stock_idle=IDLE)
 
-    def merged(self) -> Mapping[str, int]:
+    def merged_generations(self) -> Mapping[str, int]:
         return read_merged(self._versions.core, open_dataset(self._versions))
 
     def merge(self, shard_ids: Sequence[str]) -> None:

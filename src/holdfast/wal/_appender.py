@@ -71,7 +71,7 @@ from holdfast.formats import (
 )
 from holdfast.storage import Handle
 from holdfast.wal._log import Chain, Log
-from holdfast.wal._manifests import ShardManifests, fenced
+from holdfast.wal._manifests import ShardManifests, fenced_error
 
 _STEPS = 4096
 """How often a claimer goes forward past faster writers before it gives up."""
@@ -156,7 +156,7 @@ class WalAppender(Handle):
         self = cls(core, manifests, manifest)
         # Listed once and only as a hint: entries that come after it are met by going forward, and
         # what it does not show is looked for by reading.
-        listed = self._log.listed()
+        listed = self._log.list_entries()
         self._fence(listed)
         # After the fence, not before: until then the writer before us may fill a position that is
         # missing now, and a gap would be reported that is none.
@@ -214,7 +214,7 @@ class WalAppender(Handle):
                 # Below our own fence, so it was put before that fence: its writer claimed after us,
                 # and ours is the late one.
                 if entry.epoch > self.epoch:
-                    self._stop(fenced(self.shard_id, self.epoch, entry.epoch))
+                    self._stop(fenced_error(self.shard_id, self.epoch, entry.epoch))
                 chain.check(entry)
                 if not entry.fence:
                     yield entry
@@ -364,7 +364,7 @@ class WalAppender(Handle):
             if entry is None:
                 return place
             if entry.epoch > self.epoch:
-                raise fenced(self.shard_id, self.epoch, entry.epoch)
+                raise fenced_error(self.shard_id, self.epoch, entry.epoch)
             # Epochs are decided one by one, so nobody else can have ours; the random writer id
             # shows it if manifests were copied or set back by hand.
             if entry.epoch == self.epoch and entry.writer != self.writer:
@@ -414,7 +414,7 @@ class WalAppender(Handle):
                 # newer owner.
                 self._stop(self._overtaken(), draft.batches)
             except NotFoundError as error:
-                self._stop(self._vanished(error), draft.batches, error)
+                self._stop(self._vanished_error(error), draft.batches, error)
             except CommitUnknownError as error:
                 self._stop(self._unknown(position, error), draft.batches, error)
             except HoldfastError as error:
@@ -467,7 +467,7 @@ class WalAppender(Handle):
     def _step_over(self, entry: Entry, draft: EntryDraft) -> None:
         """Go past a late fence of a claimer that was overtaken; stop at anything else."""
         if entry.epoch > self.epoch:
-            self._stop(fenced(self.shard_id, self.epoch, entry.epoch), draft.batches)
+            self._stop(fenced_error(self.shard_id, self.epoch, entry.epoch), draft.batches)
         # A claimer that lost to us slept before it put its fence. It has no power over a higher
         # epoch: readers pass over it, and so does this writer.
         if entry.fence and entry.epoch < self.epoch:
@@ -484,7 +484,7 @@ class WalAppender(Handle):
         except FencedError as error:
             return error
         except HoldfastError:
-            return fenced(self.shard_id, self.epoch, None)
+            return fenced_error(self.shard_id, self.epoch, None)
         return CorruptError(
             "the log was flushed past this writer's position although it owns the shard: "
             "somebody wrote or removed entries by hand; open the shard again",
@@ -493,7 +493,7 @@ class WalAppender(Handle):
             epoch=self.epoch,
         )
 
-    def _vanished(self, error: NotFoundError) -> HoldfastError:
+    def _vanished_error(self, error: NotFoundError) -> HoldfastError:
         """Return why what an append had begun is gone.
 
         A writer that slept for very long: vacuum takes files that were never finished. Then the

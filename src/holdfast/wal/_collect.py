@@ -96,7 +96,7 @@ def _plan(
     store: ObjectStore, log: Log, flushed: int, newest_version: int, now: float
 ) -> LogCollection:
     entries, kept = [], 0
-    for position, info in log.listed().items():
+    for position, info in log.list_entries().items():
         # The cursor is that of the stored manifest: what only a writer's memory calls flushed
         # stays.
         if position > flushed:

@@ -42,7 +42,7 @@ class Log:
         self.shard_id = check_shard_id(shard_id)
         self._remote = isinstance(core.store, SupportsReadAhead) and core.store.reads_ahead
 
-    def listed(self) -> dict[int, ObjectInfo]:
+    def list_entries(self) -> dict[int, ObjectInfo]:
         """Return the entries that a listing shows, by position; other files are passed over.
 
         Raises:

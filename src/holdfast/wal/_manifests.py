@@ -99,7 +99,7 @@ class ShardManifests:
             if newest is not None or (not version and self._boundary.read() == NOTHING):
                 self._known = newest
                 return newest
-            version = self._listed()
+            version = self._newest_listed()
         raise self._too_many()
 
     def read(self, version: int) -> ShardManifest | None:
@@ -141,7 +141,7 @@ class ShardManifests:
             # Another claimer was faster. One of equal rank does not try again: the two would lock
             # each other out in turn, and each claim ends a writer that works.
             if theirs.writer_epoch >= wanted.writer_epoch:
-                raise fenced(self._shard_id, wanted.writer_epoch, theirs.writer_epoch)
+                raise fenced_error(self._shard_id, wanted.writer_epoch, theirs.writer_epoch)
         raise self._too_many()
 
     def update(self, epoch: int, change: Change) -> ShardManifest:
@@ -170,7 +170,7 @@ class ShardManifests:
             if current is None:
                 current, fresh = self.latest(), True
             if current is None:
-                raise self._missing()
+                raise self._missing_error()
             self._check_epoch(current, epoch)
             wanted = change(current)
             # Only a fresh read proves that there is nothing to do: what is remembered may be old.
@@ -179,7 +179,7 @@ class ShardManifests:
             if wanted == current:
                 current = None  # perhaps there is work to do on a newer version
                 continue
-            current, fresh = self._decide(self._checked(current, wanted)), True
+            current, fresh = self._decide(self._check_update(current, wanted)), True
             if current is None:
                 assert self._known is not None  # noqa: S101 - set by the decision that was won
                 return self._known
@@ -210,17 +210,17 @@ class ShardManifests:
             # were decided and that ours may be among the deleted ones.
             boundary = self._boundary.read()
             if current is None and boundary == NOTHING:
-                raise self._missing()
+                raise self._missing_error()
             if current is not None and version > boundary:
                 self._known = current
                 self._check_epoch(current, epoch)
                 return current
-            version = self._listed()  # newer ones were decided, and deleted, meanwhile
+            version = self._newest_listed()  # newer ones were decided, and deleted, meanwhile
         raise self._too_many()
 
     def _last_seen(self) -> int:
         """Return the newest version that is known here, or that a listing shows."""
-        return self._listed() if self._known is None else self._known.version
+        return self._newest_listed() if self._known is None else self._known.version
 
     def _follow(self, version: int) -> int:
         """Return the last version that is there when one goes on from this one."""
@@ -228,7 +228,7 @@ class ShardManifests:
             version += 1
         return version
 
-    def _listed(self) -> int:
+    def _newest_listed(self) -> int:
         """Return the newest version that a listing shows; 0 when it shows none."""
         versions = (
             shard_version_of(info.path)
@@ -258,7 +258,7 @@ class ShardManifests:
 
     def _check_epoch(self, current: ShardManifest, epoch: int) -> None:
         if current.writer_epoch > epoch:
-            raise fenced(self._shard_id, epoch, current.writer_epoch)
+            raise fenced_error(self._shard_id, epoch, current.writer_epoch)
         # Epochs only rise. A lower one than we claimed means that decided manifests are gone.
         if current.writer_epoch < epoch:
             raise CorruptError(
@@ -268,7 +268,7 @@ class ShardManifests:
                 stored_epoch=current.writer_epoch,
             )
 
-    def _checked(self, current: ShardManifest, wanted: ShardManifest) -> ShardManifest:
+    def _check_update(self, current: ShardManifest, wanted: ShardManifest) -> ShardManifest:
         went_back = (
             wanted.replay_after < current.replay_after
             or wanted.current_generation < current.current_generation
@@ -346,7 +346,7 @@ class ShardManifests:
         self._known = None
         newest = self.latest()
         if newest is None:
-            raise self._missing()
+            raise self._missing_error()
         return newest
 
     def _write_hint(self, version: int) -> None:
@@ -366,7 +366,7 @@ class ShardManifests:
     def _decode(self, version: int, body: bytes) -> ShardManifest:
         return decode_shard_manifest(body, shard_id=self._shard_id, version=version)
 
-    def _missing(self) -> NotFoundError:
+    def _missing_error(self) -> NotFoundError:
         """Return the error of a shard that is not there, if its table is.
 
         Raises:
@@ -382,7 +382,9 @@ class ShardManifests:
         )
 
 
-def fenced(shard_id: str, epoch: int, stored_epoch: int | None, **details: object) -> FencedError:
+def fenced_error(
+    shard_id: str, epoch: int, stored_epoch: int | None, **details: object
+) -> FencedError:
     """Return the error of a writer whose shard has another owner, and tell the subscribers."""
     emit(EventKind.FENCED, shard_id=shard_id, epoch=epoch, stored_epoch=stored_epoch)
     return FencedError(

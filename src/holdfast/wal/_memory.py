@@ -83,7 +83,7 @@ class Memories:
             UnavailableError, PermissionDeniedError: the store did not tell.
         """
         for _ in range(_TRIES):
-            positions = self._listed()
+            positions = self._list_memories()
             if not positions:
                 return None
             newest = max(positions)
@@ -100,7 +100,7 @@ class Memories:
         path = memory_path(self._shard_id, memory.position)
         self._store.put(path, encode_memory(memory.entries))
 
-    def extended(self, memory: Memory, position: int, txns: Sequence[Txn]) -> Memory:
+    def extend(self, memory: Memory, position: int, txns: Sequence[Txn]) -> Memory:
         """Return the memory of a later position, by which these were applied, too.
 
         Raises:
@@ -115,10 +115,10 @@ class Memories:
         Raises:
             UnavailableError, PermissionDeniedError: the store did not tell.
         """
-        listed = self._listed()
+        listed = self._list_memories()
         return [listed[position] for position in sorted(listed)[1:-1]]
 
-    def _listed(self) -> dict[int, ObjectInfo]:
+    def _list_memories(self) -> dict[int, ObjectInfo]:
         infos = self._store.list(log_txns_folder(self._shard_id))
         by_position = {memory_position(info.path): info for info in infos}
         return {position: info for position, info in by_position.items() if position is not None}
@@ -232,7 +232,7 @@ def remember(
     # The folder may belong to a table that was made anew: its writer would believe ids that it
     # never applied, and drop rows as repeats.
     core.arbiter.confirm_place()
-    memories.put(memories.extended(applied.memory, through, txns))
+    memories.put(memories.extend(applied.memory, through, txns))
     return True
 
 
@@ -337,7 +337,7 @@ class LogMemory:
             stored = self._stored
         return ranges or numbers_of({} if stored is None else stored.entries, app)
 
-    def flushed(self, position: int) -> None:
+    def put_flushed(self, position: int) -> None:
         """Put the memory of a flushed cursor, if that can be done: it spares the next opener.
 
         Any position that is decided will do, as long as each id up to it was added here.
@@ -352,7 +352,7 @@ class LogMemory:
         if stored is None or not stored.position < position <= through:
             return
         try:
-            memory = self._memories.extended(stored, position, txns)
+            memory = self._memories.extend(stored, position, txns)
             self._core.arbiter.confirm_place()
             self._memories.put(memory)
         except HoldfastError as error:

@@ -118,7 +118,7 @@ def repair_log(core: TableCore, shard_id: str, *, confirm: bool = False) -> Repa
 
 
 def _examine(log: Log, flushed: int) -> Repair:
-    listed = log.listed()
+    listed = log.list_entries()
     last = max([flushed, *listed])
     wounds = []
     for position in range(flushed + 1, last + 1):

@@ -51,7 +51,7 @@ def _read_state(core: TableCore, shard_id: str) -> ShardState | None:
     manifest = ShardManifests(core, shard_id).latest()
     if manifest is None:
         return None
-    listed = Log(core, shard_id).listed()
+    listed = Log(core, shard_id).list_entries()
     beyond = [info for position, info in listed.items() if position > manifest.replay_after]
     return ShardState(
         shard_id=shard_id,

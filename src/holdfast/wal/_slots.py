@@ -40,7 +40,7 @@ from holdfast.formats import (
 )
 from holdfast.txn import Txn
 from holdfast.wal._appender import WalAppender
-from holdfast.wal._manifests import fenced
+from holdfast.wal._manifests import fenced_error
 from holdfast.wal._memory import LogMemory
 
 _STEPS = 4096
@@ -150,7 +150,7 @@ class Slots:
             self._memory.add(position, txns)
             self._unkept += 1
         if self._unkept >= _KEEP_EVERY:
-            self._memory.flushed(self.next.position - 1)
+            self._memory.put_flushed(self.next.position - 1)
             self._unkept = 0
 
 
@@ -198,7 +198,7 @@ def append_at(
         if set(txns) <= set(there):
             return Taken(position=position, applied=False, size=entry.size)
         if not (entry.fence and entry.epoch < slot.epoch):
-            raise fenced(slot.shard_id, slot.epoch, entry.epoch, position=position)
+            raise fenced_error(slot.shard_id, slot.epoch, entry.epoch, position=position)
     raise UnavailableError(
         "too many late fences lie in the log: try again",
         shard_id=slot.shard_id,
@@ -217,7 +217,7 @@ def _decide(
         decision = arbiter.decide(entry_name(slot.shard_id, position), body, token)
     except CollectedError as error:
         # Flushed and collected: somebody went on long ago, a twin of this task or another run.
-        raise fenced(slot.shard_id, slot.epoch, None, position=position) from error
+        raise fenced_error(slot.shard_id, slot.epoch, None, position=position) from error
     if not isinstance(decision, Lost):
         return None
     return decode_entry(decision.body, shard_id=slot.shard_id, position=position)

@@ -67,7 +67,7 @@ class WalTailer:
             WalGapError: one is missing.
             Other errors: as for `read`.
         """
-        listed = self._log.listed() if after is None or through is None else {}
+        listed = self._log.list_entries() if after is None or through is None else {}
         position = self._start(listed) if after is None else after
         end = max([position, *listed]) if through is None else through
         while True:
@@ -104,7 +104,7 @@ class WalTailer:
         """
         if timeout is not None and timeout < timedelta(0):
             raise InvalidInputError("a timeout is not negative", timeout=timeout)
-        position = self._start(self._log.listed()) if after is None else after
+        position = self._start(self._log.list_entries()) if after is None else after
         while True:
             idle = self._clock.elapsed()
             entry = self._wait(position + 1, idle, timeout)
@@ -145,7 +145,7 @@ class WalTailer:
             CollectedError: it is gone.
             WalGapError: later ones are there.
         """
-        later = max(self._log.listed(), default=0) > position
+        later = max(self._log.list_entries(), default=0) > position
         if self._log.read(position) is not None:
             return
         boundary = self._boundary.read()  # after the read: it is raised before anything is deleted

@@ -194,7 +194,7 @@ def test_a_conflict_of_transactions_is_not_an_answer(
     def call(operation: str, **arguments: Any) -> Any:
         if operation == "TransactWriteItems" and conflicts:
             conflicts.pop()
-            raise store._cancelled([{"Code": "TransactionConflict"}, {"Code": "None"}])
+            raise store._cancelled_error([{"Code": "TransactionConflict"}, {"Code": "None"}])
         return told(operation, **arguments)
 
     monkeypatch.setattr(store, "_call", call)

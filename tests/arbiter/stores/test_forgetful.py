@@ -26,7 +26,7 @@ from holdfast.arbiter import CommitStore, Key, connect_commit_store
 from holdfast.arbiter._shedding import EVERY, LEAST, MOST
 from holdfast.arbiter.stores._sql import SqlCommitStore
 from holdfast.arbiter.stores.dynamodb import DynamoCommitStore, _item
-from holdfast.arbiter.stores.redis import RedisCommitStore, _padded
+from holdfast.arbiter.stores.redis import RedisCommitStore, _pad
 from holdfast.errors import CommitStoreRegressedError, CommitUnknownError, UnavailableError
 from holdfast.formats import RecordState, decode_record
 
@@ -85,8 +85,8 @@ def forget_newest(store: CommitStore, series: str) -> int:
             assert store._run(connection, statement, names) == 1
     elif isinstance(store, RedisCommitStore):
         prefix = f"holdfast:{{s:{series}}}"
-        assert store._client.hdel(f"{prefix}:records", _padded(number)) == 1
-        store._client.zrem(f"{prefix}:index", _padded(number))
+        assert store._client.hdel(f"{prefix}:records", _pad(number)) == 1
+        store._client.zrem(f"{prefix}:index", _pad(number))
     elif isinstance(store, DynamoCommitStore):
         store._call("DeleteItem", TableName=store._table, Key=_item(series, number))
     else:

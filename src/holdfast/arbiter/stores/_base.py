@@ -300,7 +300,7 @@ class BaseStore(ABC):
     @abstractmethod
     def _read_identity(self) -> str: ...
 
-    def _retired(self, series: str) -> StaleHandleError:
+    def _retired_error(self, series: str) -> StaleHandleError:
         return StaleHandleError(
             "the table of this handle was removed, made anew or released since: open it again",
             series=series,

@@ -55,11 +55,11 @@ def register_commit_store(scheme: str, connect: Connect) -> None:
 
 def known_schemes() -> list[str]:
     """Return the schemes that have a commit store here, sorted."""
-    return sorted({*_registered, *_installed()})
+    return sorted({*_registered, *_installed_stores()})
 
 
 @cache
-def _installed() -> Mapping[str, EntryPoint]:
+def _installed_stores() -> Mapping[str, EntryPoint]:
     """Return what installed packages bring. To ask them takes milliseconds: once per process."""
     return {point.name: point for point in entry_points(group=GROUP)}
 
@@ -94,9 +94,9 @@ def _resolve(url: str) -> str:
 def _find(scheme: str) -> Connect:
     if scheme in _registered:
         return _registered[scheme]
-    if scheme not in _installed():
-        _installed.cache_clear()  # a package may have come since
-    point = _installed().get(scheme)
+    if scheme not in _installed_stores():
+        _installed_stores.cache_clear()  # a package may have come since
+    point = _installed_stores().get(scheme)
     if point is not None:
         return cast("Connect", point.load())
     raise InvalidInputError(

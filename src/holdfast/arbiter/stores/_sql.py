@@ -161,7 +161,7 @@ class SqlCommitStore(BaseStore):
             # and finding neither record nor boundary is "ask again", never "lost".
             ((existing, upto, retired),) = self._read(connection, self.statements.look, values)
         if retired:
-            raise self._retired(key.series)
+            raise self._retired_error(key.series)
         if existing is not None:
             return bytes(existing)
         if upto is not None and upto >= key.number:
@@ -176,7 +176,7 @@ class SqlCommitStore(BaseStore):
         with self._use() as connection:
             ((value, is_retired),) = self._read(connection, self.statements.get, values)
         if is_retired and not retired:
-            raise self._retired(key.series)
+            raise self._retired_error(key.series)
         return None if value is None else bytes(value)
 
     def compare_and_set(self, key: Key, expected: bytes, value: bytes) -> bool:
@@ -189,7 +189,7 @@ class SqlCommitStore(BaseStore):
             else:
                 # Also when nothing was replaced: the caller learns that its value is not there, and
                 # acts on it.
-                self._settle(connection)
+                self._await_durable(connection)
                 self._refuse_retired(connection, key.series)
         return replaced
 
@@ -212,7 +212,7 @@ class SqlCommitStore(BaseStore):
                 for change in changes:
                     self._note_durable(series, change.number, change.value)
             else:
-                self._settle(connection)
+                self._await_durable(connection)
                 self._refuse_retired(connection, series)
         return replaced
 
@@ -233,7 +233,7 @@ class SqlCommitStore(BaseStore):
             # What was only seen in memory of a database could be taken back by a crash, after we
             # acted on it.
             if entries and (retired or not self._are_durable(series, entries)):
-                self._settle(connection)
+                self._await_durable(connection)
                 for entry in entries:
                     self._note_durable(series, entry.number, entry.value)
             if retired:
@@ -247,7 +247,7 @@ class SqlCommitStore(BaseStore):
                 connection, self.statements.boundary, self._names(series)
             )
         if is_retired and not retired:
-            raise self._retired(series)
+            raise self._retired_error(series)
         return -1 if upto is None else int(upto)
 
     def collect(self, series: str, through: int) -> int:
@@ -304,11 +304,11 @@ class SqlCommitStore(BaseStore):
     def _keep_inserts_out(self, connection: Connection) -> None:
         """Hold back racing inserts for the rest of `collect`'s transaction, if need be."""
 
-    def _settle(self, connection: Connection) -> None:
+    def _await_durable(self, connection: Connection) -> None:
         """Wait until everything this connection has seen is on disk, if that can differ."""
 
     def _note_durable(self, series: str, number: int, value: bytes) -> None:
-        """Remember a record that is on disk, if `_settle` costs anything."""
+        """Remember a record that is on disk, if `_await_durable` costs anything."""
 
     def _are_durable(self, series: str, entries: Sequence[StoredEntry]) -> bool:
         """Tell whether all of these records are known to be on disk as they are."""
@@ -329,7 +329,7 @@ class SqlCommitStore(BaseStore):
 
     def _refuse_retired(self, connection: Connection, series: str) -> None:
         if self._read(connection, self.statements.is_retired, self._names(series)):
-            raise self._retired(series)
+            raise self._retired_error(series)
 
     def _run(self, connection: Connection, statement: str, values: Values) -> int:
         return connection.exec_driver_sql(statement, dict(values)).rowcount
@@ -340,7 +340,7 @@ class SqlCommitStore(BaseStore):
     ) -> Sequence[tuple[Any, ...]]:
         rows = connection.exec_driver_sql(statement, dict(values)).fetchall()
         if any(value is not None for row in rows for value in row):
-            self._settle(connection)
+            self._await_durable(connection)
         return [tuple(row) for row in rows]
 
     def _read_identity(self) -> str:

@@ -204,7 +204,7 @@ class DynamoCommitStore(BaseStore):
     def _why_not_put(self, key: Key, failed: _ConditionFailedError) -> bytes | None:
         record, head, mark = failed.items
         if mark is not None:
-            raise self._retired(key.series)
+            raise self._retired_error(key.series)
         if head is not None and _upto(head) >= key.number:
             raise CollectedError(
                 "this number was decided and its record collected",
@@ -220,7 +220,7 @@ class DynamoCommitStore(BaseStore):
         check_key(key)
         record, head, mark = self._items(_item(*key), _item(key.series, _HEAD), _mark(key.series))
         if mark is not None and not retired:
-            raise self._retired(key.series)
+            raise self._retired_error(key.series)
         if record is None or (head is not None and _upto(head) >= key.number):
             return None
         return bytes(record["value"]["B"])
@@ -232,7 +232,7 @@ class DynamoCommitStore(BaseStore):
             self._change(key, _update(key, expected, check_value(value)))
         except _ConditionFailedError as failed:
             if failed.items[-1] is not None:
-                raise self._retired(key.series) from None
+                raise self._retired_error(key.series) from None
             return False
         return True
 
@@ -249,7 +249,7 @@ class DynamoCommitStore(BaseStore):
             self._change(min(keys), *updates)
         except _ConditionFailedError as failed:
             if failed.items[-1] is not None:
-                raise self._retired(series) from None
+                raise self._retired_error(series) from None
             # One does not fit, so none was changed.
             return sum(
                 self.compare_and_set(key, one.expected, one.value)
@@ -276,7 +276,7 @@ class DynamoCommitStore(BaseStore):
             entries = self._query(series, lowest, limit, newest_first=newest_first)
             item, mark = self._items(_item(series, _HEAD), _mark(series))
             if mark is not None:
-                raise self._retired(series)
+                raise self._retired_error(series)
             head = _SeriesHead(_upto(item), _changes(item))
             if head == known:
                 return entries
@@ -294,7 +294,7 @@ class DynamoCommitStore(BaseStore):
         """Return the boundary of a series, -1 if it never had one; `retired` as for `get`."""
         head, mark = self._items(_item(check_series(series), _HEAD), _mark(series))
         if mark is not None and not retired:
-            raise self._retired(series)
+            raise self._retired_error(series)
         return _upto(head)
 
     def collect(self, series: str, through: int) -> int:
@@ -320,7 +320,7 @@ class DynamoCommitStore(BaseStore):
         """
         head, mark = self._items(_item(series, _HEAD), _mark(series))
         if mark is not None:
-            raise self._retired(series)
+            raise self._retired_error(series)
         if _upto(head) >= through:
             return 0
         gone = sum(1 for _ in self._numbers(series, _upto(head) + 1, through))
@@ -331,7 +331,7 @@ class DynamoCommitStore(BaseStore):
             self._write([raised, _look(_mark(series))])
         except _ConditionFailedError as failed:
             if failed.items[1] is not None:
-                raise self._retired(series) from None
+                raise self._retired_error(series) from None
             return None
         return gone
 
@@ -526,12 +526,12 @@ class DynamoCommitStore(BaseStore):
         code = str(answer.get("Error", {}).get("Code", ""))
         reason = self._clean(f"{code}: {answer.get('Error', {}).get('Message', '')}")
         if code == _CANCELLED:
-            return self._cancelled(answer.get("CancellationReasons", []))
+            return self._cancelled_error(answer.get("CancellationReasons", []))
         if code == "ResourceInUseException":
             return _InUseError()
         return self._error(_MEANINGS.get(code, UnavailableError), reason)
 
-    def _cancelled(self, reasons: Sequence[Mapping[str, Any]]) -> Exception:
+    def _cancelled_error(self, reasons: Sequence[Mapping[str, Any]]) -> Exception:
         codes = {str(reason.get("Code")) for reason in reasons} - {"None"}
         if _FAILED in codes:
             items = [

@@ -180,7 +180,7 @@ class MysqlCommitStore(SqlCommitStore):
         with self._lock:
             return all(self._durable.get((series, e.number)) == e.value for e in entries)
 
-    def _settle(self, connection: Connection) -> None:
+    def _await_durable(self, connection: Connection) -> None:
         if connection.info["must_settle"]:
             self._run(connection, _SETTLE, {})
 

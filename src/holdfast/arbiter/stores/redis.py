@@ -215,7 +215,7 @@ class RedisCommitStore(BaseStore):
 
     def check(self) -> Sequence[str]:
         """Return what makes this server unfit to decide names; empty when it is fit."""
-        with self._translated():
+        with self._translate_errors():
             mode: dict[str, object] = self._client.info("server")
             if mode.get("redis_mode") == "sentinel":
                 return [_SENTINEL]
@@ -250,7 +250,7 @@ class RedisCommitStore(BaseStore):
             UnavailableError: no usable answer; it may or may not be stored.
         """
         check_key(key)
-        answer = self._on(key.series, _PUT, _padded(key.number), check_value(value))
+        answer = self._on(key.series, _PUT, _pad(key.number), check_value(value))
         if answer[0] == 0:
             return None
         if answer[0] == 1:
@@ -265,13 +265,13 @@ class RedisCommitStore(BaseStore):
         """Return the value, or None; with `retired`, of a retired scope as well."""
         check_key(key)
         script = _GET_RETIRED if retired else _GET
-        value: bytes | None = self._on(key.series, script, _padded(key.number))
+        value: bytes | None = self._on(key.series, script, _pad(key.number))
         return value
 
     def compare_and_set(self, key: Key, expected: bytes, value: bytes) -> bool:
         """Replace `expected` by `value`; return whether `expected` was there."""
         check_key(key)
-        number = _padded(key.number)
+        number = _pad(key.number)
         return bool(self._on(key.series, _REPLACE, number, expected, check_value(value)))
 
     def replace_many(self, series: str, changes: Sequence[Replacement]) -> int:
@@ -279,7 +279,7 @@ class RedisCommitStore(BaseStore):
         check_changes(series, changes)
         arguments: list[bytes | str] = []
         for number, expected, value in changes:
-            arguments += [_padded(number), expected, value]
+            arguments += [_pad(number), expected, value]
         return int(self._on(series, _REPLACE_MANY, *arguments))
 
     def scan(
@@ -292,7 +292,7 @@ class RedisCommitStore(BaseStore):
             UnavailableError: no answer.
         """
         after = clip_after(after)
-        start = "-" if after < 0 else f"({_padded(after)}"
+        start = "-" if after < 0 else f"({_pad(after)}"
         answer = self._on(series, _SCAN, start, check_limit(limit), int(newest_first))
         # The index is a key of its own, so an evicted hash of records leaves it behind.
         if None in answer:  # the index names them still: their key was evicted or deleted
@@ -315,7 +315,7 @@ class RedisCommitStore(BaseStore):
         if check_number(through, lowest=-1) < 0:
             self.boundary(series)  # refuses a retired scope
             return 0
-        return int(self._on(series, _COLLECT, _padded(through)))
+        return int(self._on(series, _COLLECT, _pad(through)))
 
     def retire(self, scope: str) -> None:
         """Refuse every verb on the series of a scope from now on; durable when this returns."""
@@ -341,13 +341,13 @@ class RedisCommitStore(BaseStore):
         try:
             return self._run(script, keys, *arguments)
         except _ScopeRetired:
-            raise self._retired(series) from None
+            raise self._retired_error(series) from None
 
     def _run(self, script: str, keys: list[str], *arguments: bytes | str | int) -> Any:  # noqa: ANN401
         # Asked once per handle: it takes several requests. A setting that is changed later shows as
         # a commit store that forgot.
         self._refuse_forgetful()
-        with self._translated():
+        with self._translate_errors():
             return self._scripts[script](keys=keys, args=arguments)
 
     def _refuse_forgetful(self) -> None:
@@ -364,7 +364,7 @@ class RedisCommitStore(BaseStore):
         return str(self._client.config_get(name).get(name) or "")
 
     @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except failures.RedisError as exc:
@@ -456,7 +456,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _padded(number: int) -> str:
+def _pad(number: int) -> str:
     return f"{number:0{_DIGITS}d}"
 
 

@@ -142,7 +142,10 @@ class SqliteCommitStore(BaseStore):
             identity = self.identity()
             self._use_log()
             return identity
-        with self._translated(), _locked_folder(self.path.parent, self._busy_timeout) as folder:
+        with (
+            self._translate_errors(),
+            _locked_folder(self.path.parent, self._busy_timeout) as folder,
+        ):
             connection = self._connect(create=True)
             try:
                 # SQLite answers with the mode that it has, not with an error, where shared memory
@@ -218,7 +221,7 @@ class SqliteCommitStore(BaseStore):
                 return None
             existing, upto, retired = connection.execute(_LOOK, _values(key)).fetchone()
         if retired:
-            raise self._retired(key.series)
+            raise self._retired_error(key.series)
         if existing is not None:
             return bytes(existing)
         if upto is not None and upto >= key.number:
@@ -231,7 +234,7 @@ class SqliteCommitStore(BaseStore):
         """Return the value, or None; with `retired`, of a retired scope as well."""
         value, _, is_retired = self._one(_LOOK, **_values(key))
         if is_retired and not retired:
-            raise self._retired(key.series)
+            raise self._retired_error(key.series)
         return None if value is None else bytes(value)
 
     def compare_and_set(self, key: Key, expected: bytes, value: bytes) -> bool:
@@ -273,7 +276,7 @@ class SqliteCommitStore(BaseStore):
         """Return the boundary of a series, -1 if it never had one; `retired` as for `get`."""
         upto, is_retired = self._one(_BOUNDARY, **_of(series))
         if is_retired and not retired:
-            raise self._retired(series)
+            raise self._retired_error(series)
         return -1 if upto is None else int(upto)
 
     def collect(self, series: str, through: int) -> int:
@@ -308,7 +311,7 @@ class SqliteCommitStore(BaseStore):
     def _refuse_retired(self, connection: sqlite3.Connection, series: str) -> None:
         (retired,) = connection.execute(f"SELECT {_RETIRED}", _of(series)).fetchone()
         if retired:
-            raise self._retired(series)
+            raise self._retired_error(series)
 
     # Any: what the columns hold is in the statement.
     def _one(self, statement: str, **values: str | int) -> tuple[Any, ...]:
@@ -318,13 +321,13 @@ class SqliteCommitStore(BaseStore):
 
     @contextlib.contextmanager
     def _use(self) -> Iterator[sqlite3.Connection]:
-        with self._translated(), self._pool.connection() as connection:
+        with self._translate_errors(), self._pool.connection() as connection:
             yield connection
 
     def _open(self) -> _Connection:
         file = self._file()
         if file is None:  # mode=rw reports every trouble with the same words
-            raise self._not_set_up() if self._identity is None else self._replaced()
+            raise self._not_set_up() if self._identity is None else self._replaced_error()
         connection = self._connect(create=False)
         connection.file = file
         # The file may have been replaced by another store's while we opened it, or before.
@@ -334,7 +337,7 @@ class SqliteCommitStore(BaseStore):
         known = self._identity
         if known is not None and connection.execute(query).fetchone() != (known,):
             connection.close()
-            raise self._replaced()
+            raise self._replaced_error()
         return connection
 
     def _is_here(self, connection: _Connection) -> bool:
@@ -396,7 +399,7 @@ class SqliteCommitStore(BaseStore):
             )
         return False
 
-    def _replaced(self) -> StaleHandleError:
+    def _replaced_error(self) -> StaleHandleError:
         return StaleHandleError(
             "the commit store's file was removed or replaced since this handle was opened: open "
             "the table again",
@@ -410,7 +413,7 @@ class SqliteCommitStore(BaseStore):
         )
 
     @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except _LockedError as exc:
