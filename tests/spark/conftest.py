@@ -16,6 +16,9 @@ from holdfast.spark._jar import Catalogs
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+CATALOG_SECRET = "canary-of-a-catalog-51c0"
+"""A secret among the settings of a catalog of the shared Spark, which shows nowhere."""
+
 TESTS = Path(__file__).resolve().parent.parent
 
 
@@ -56,6 +59,12 @@ def spark(event_log: Path, catalog_root: Path, fault_file: Path) -> Iterator[Spa
     catalogs: Catalogs = {
         "lake": {"root": str(catalog_root), "allowDrop": "true"},
         "kept": str(catalog_root),
+        "hidden": {
+            "root": "s3://nowhere/lake",
+            "storage.aws_secret_access_key": CATALOG_SECRET,
+            "storage.aws_session_token": CATALOG_SECRET,
+            "commitStoreUrl": f"postgresql://me:{CATALOG_SECRET}@nowhere/commits",
+        },
     }
     config = {
         "spark.eventLog.enabled": "true",
