@@ -270,9 +270,9 @@ def test_a_decided_version_that_was_overwritten(tied: holdfast.Table) -> None:
     body = take_away(tied.uri, 2)
     append(tied.uri, None, 9)
     found = examine(tied.uri)
-    assert [f.kind for f in found.findings if f.severity is Severity.PROBLEM] == [
-        FindingKind.FOREIGN
-    ]
+    (problem,) = [f for f in found.findings if f.severity is Severity.PROBLEM]
+    assert problem.kind is FindingKind.FOREIGN
+    assert problem.command == f"holdfast repair {tied.uri} --confirm", "its record has the bytes"
     Path(tied.uri, version_name(2).path).write_bytes(body)
     assert examine(tied.uri).healthy
 
