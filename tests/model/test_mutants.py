@@ -82,8 +82,9 @@ def careless_record(inline_bytes: int, *changes: Change) -> Maker:
 INLINE, STAGED = 1 << 16, 0
 
 SILENT_PUT = """\
-                sent = True
+                sent = sent or not isinstance(error, FullDiskError)
                 attempt.reason = str(error)
+                refusal = error
             except HoldfastError"""
 SILENT_PUT_BELIEVED = """\
                 if isinstance(error, UnavailableError):
