@@ -17,8 +17,8 @@ SEEDS = 8
 PLAN, COMPARE = "holdfast.changes._plan", "holdfast.changes._compare"
 PLANS, COMPARES = "holdfast.changes._changes.plan_changes", "holdfast.changes._read.compare"
 MERGED = "        if self._fresh and before.version and dict(look.merged) != dict(before.merged):\n"
-GONE = "gone = np.flatnonzero(_left(codes[:first], codes[first:]))"
-CAME = "came = np.flatnonzero(_left(codes[first:], codes[:first])) + first"
+GONE = "gone = np.flatnonzero(_unmatched_rows(codes[:first], codes[first:]))"
+CAME = "came = np.flatnonzero(_unmatched_rows(codes[first:], codes[:first])) + first"
 
 
 @dataclass(frozen=True)
