@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,8 +74,30 @@ def saved(uri: str) -> dict[str, bytes]:
     return {str(p): p.read_bytes() for p in found if not p.name.endswith(("-wal", "-shm"))}
 
 
+def await_closed(uri: str) -> None:
+    """Return when this process has the table's SQLite file no longer open.
+
+    A connection that loses the files beside it spoils all that are opened after it.
+    """
+    path = str(Path(uri, "_holdfast/commits.db"))
+    for _ in range(3000):
+        if not any(name.startswith(path) for name in open_files()):
+            return
+        gc.collect()
+        time.sleep(0.01)
+    raise AssertionError("a command left the commit store open")
+
+
+def open_files() -> Iterator[str]:
+    """Yield the paths of the files that this process has open."""
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            yield str(link.readlink())
+
+
 def put_back(uri: str, files: dict[str, bytes]) -> None:
     """Undo every change; files that are there keep their identity."""
+    await_closed(uri)
     for name in set(saved(uri)) - set(files):
         Path(name).unlink()
     for folder in sorted((path for path in Path(uri).rglob("*") if path.is_dir()), reverse=True):
