@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -276,7 +277,7 @@ def section(root: Path, file: Path) -> str:
     name, rows = kept["benchmark"], kept["rows"]
     parts = [
         f"## {file.stem}",
-        f"{kept['date']}; {kept['machine']}.",
+        textwrap.fill(f"{kept['date']}; {kept['machine']}.", 100),
         "    " + " ".join(["./run bench", name, *kept["arguments"]]),
     ]
     for old in (root / KEPT).glob(f"{file.stem}-*.svg"):
