@@ -234,7 +234,7 @@ def test_sigterm_lets_requests_come_to_their_end(tmp_path: Path) -> None:
             raw.sendall(body[100:])
             assert raw.recv(100).startswith(b"HTTP/1.1 200")
         assert server.process.wait(60) == 0
-    assert lance.dataset(f"{tmp_path}/root/t.lance").count_rows() == 1001
+    assert lance.dataset(str(tmp_path / "root" / "t.lance")).count_rows() == 1001
 
 
 def listens(port: int) -> bool:
@@ -337,7 +337,7 @@ def test_a_server_that_ends_leaves_no_insert_in_doubt(tmp_path: Path) -> None:
         assert server.stop() == 0
         for thread in threads:
             thread.join(280)
-    ids = lance.dataset(f"{tmp_path}/root/t.lance").to_table(["id"])["id"].to_pylist()
+    ids = lance.dataset(str(tmp_path / "root" / "t.lance")).to_table(["id"])["id"].to_pylist()
     # Of eight requests under way each was answered: nothing is there that nobody was told of.
     assert sorted(ids) == [-1, *sorted(acknowledged)]
 
