@@ -153,15 +153,17 @@ class StepReader:
     def _read_logged(self, step: Logged) -> Iterator[pa.Table]:
         view = self._view(step.state)
         if not view.columns.keys:
-            for entry in self._entries(step):
+            for entry, time in self._entries(step):
                 rows = fit_rows(_rows_of(entry, view.columns), self._columns)
-                yield self._logged_rows(step, rows, INSERT, np.full(rows.num_rows, entry.position))
+                at = np.full(rows.num_rows, entry.position)
+                yield _logged_rows(step, rows, INSERT, at, {entry.position: time})
             return
-        parts, positions = [], []
-        for entry in self._entries(step):
+        parts, positions, times = [], [], {}
+        for entry, time in self._entries(step):
             rows = _rows_of(entry, view.columns)
             parts.append(rows)
             positions.append(np.full(rows.num_rows, entry.position, np.int64))
+            times[entry.position] = time
         if not parts:
             return
         keys = view.columns.keys
@@ -176,43 +178,27 @@ class StepReader:
             keys,
         )
         if rows.num_rows:
-            yield self._logged_rows(step, fit_rows(rows, self._columns), types, at)
+            yield _logged_rows(step, fit_rows(rows, self._columns), types, at, times)
 
-    def _entries(self, step: Logged) -> Iterator[Entry]:
-        """Yield the entries with rows."""
+    def _entries(self, step: Logged) -> Iterator[tuple[Entry, datetime]]:
+        """Yield the entries with rows, and when the store got each."""
         chain = Chain(step.shard_id)
         position = step.after
         try:
-            plain: Any = _Plain(self._store)  # Any: of an arbiter, a log needs only this
-            log = Log(TableCore(self._store, plain), step.shard_id)
+            timed = _Timed(self._store)
+            arbiter: Any = timed  # Any: of an arbiter, a log needs only this
+            log = Log(TableCore(self._store, arbiter), step.shard_id)
             for entry in log.entries(step.after, step.through):
                 chain.check(entry)
                 position = entry.position
+                time = timed.take_time(entry_name(step.shard_id, position))
                 if not entry.fence:
-                    yield entry
+                    yield entry, time
         except WalGapError as error:
             # The plan saw its end, and nothing is missing in a log but what was collected.
             raise collected_error(
                 "a log entry", shard_id=step.shard_id, position=position + 1
             ) from error
-
-    def _logged_rows(
-        self, step: Logged, rows: pa.Table, types: str | Sequence[str], positions: np.ndarray
-    ) -> pa.Table:
-        """Return change rows of the log; their time is that of the store when it got the entry."""
-        entries, which = np.unique(positions, return_inverse=True)
-        times = pa.array([self._time(step.shard_id, int(one)) for one in entries], TIME)
-        return change_rows(
-            rows,
-            types,
-            version=step.version,
-            time=times.take(pa.array(which)),
-            positions=pa.array(positions, pa.int64()),
-        )
-
-    def _time(self, shard_id: str, position: int) -> datetime:
-        info = self._store.head(entry_name(shard_id, position).path)
-        return datetime.fromtimestamp(info.modified, UTC)
 
     def _view(self, record: SnapshotRecord) -> View:
         return open_view(record, self._store, self._address, self._options)
@@ -226,17 +212,46 @@ class StepReader:
         return names or there[:1]
 
 
-class _Plain:
-    """Reads names that are known to be decided, without asking whoever decides."""
+class _Timed:
+    """Reads names that are known to be decided, without asking whoever decides, and their times.
+
+    A log reads several entries concurrently, so their times are asked for concurrently too.
+    """
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
+        self._times: dict[str, datetime] = {}
 
     def read(self, name: Name) -> bytes | None:
         try:
-            return self._store.get(name.path)
+            body = self._store.get(name.path)
+            modified = self._store.head(name.path).modified
         except NotFoundError:
             return None
+        self._times[name.path] = datetime.fromtimestamp(modified, UTC)
+        return body
+
+    def take_time(self, name: Name) -> datetime:
+        """Return when the store got what was read, once."""
+        return self._times.pop(name.path)
+
+
+def _logged_rows(
+    step: Logged,
+    rows: pa.Table,
+    types: str | Sequence[str],
+    positions: np.ndarray,
+    times: Mapping[int, datetime],
+) -> pa.Table:
+    """Return change rows of the log; their time is that of the store when it got the entry."""
+    entries, which = np.unique(positions, return_inverse=True)
+    return change_rows(
+        rows,
+        types,
+        version=step.version,
+        time=pa.array([times[int(one)] for one in entries], TIME).take(pa.array(which)),
+        positions=pa.array(positions, pa.int64()),
+    )
 
 
 def _rows_of(entry: Entry, columns: Columns) -> pa.Table:
