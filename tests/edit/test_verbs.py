@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -285,6 +286,77 @@ def test_what_does_not_fit_is_refused(table: Any, number: int) -> None:
         call(table)
     assert table.status().version == 4
     assert texts(table) == {"old": 30}
+
+
+_CUT = [
+    "k < 5 adn n = 7",
+    "k < 5; n = 7",
+    "k < 5, n = 7",
+    "k < 5 limit 1",
+    "k < 5) and (n = 7",
+    "k < 5) -- (",
+]
+
+
+@pytest.mark.parametrize("condition", _CUT)
+def test_a_condition_counts_to_its_end_or_not_at_all(table: Any, condition: str) -> None:
+    """Lance takes the first expression and drops the rest, which here is `k < 5`."""
+    before = content(table)
+    if condition != "k < 5) -- (":
+        assert lance.dataset(table.uri).count_rows(condition) == 5, "Lance reads to the end now"
+    with table.claim_writer("unsharded") as writer:
+        writer.put(rows([1], "log"))
+        reads: list[Callable[[], object]] = [
+            lambda: table.count(condition),
+            lambda: table.scan(filter=condition).read_all(),
+            lambda: table.to_table(filter=condition, freshness="base"),
+            lambda: table.nearest("v", [1.0, 2.0], filter=condition),
+            lambda: writer.to_table(filter=condition),
+        ]
+        for read in reads:
+            with pytest.raises(InvalidInputError):
+                read()
+    table.merge_log()
+    before[1] = (0, "log")
+    changes: list[Callable[[], object]] = [
+        lambda: table.delete(condition),
+        lambda: table.update(condition, {"n": "1"}),
+        lambda: table.replace_where(rows([3], "new", 7), condition),
+        lambda: table.merge_into(rows([3], "new", 7), delete_where=condition),
+        lambda: table.merge_into(
+            rows([3], "new", 7),
+            clauses=[holdfast.when_matched_delete(where=condition.replace("k", "source.k"))],
+        ),
+        lambda: table.update("k = 3", {"n": condition.replace("k < 5", "n + 1")}),
+    ]
+    for change in changes:
+        with pytest.raises(InvalidInputError):
+            change()
+    assert content(table) == before
+
+
+def test_brackets_and_comments_inside_a_condition_are_read(table: Any) -> None:
+    assert table.count("(k < 5) AND (s = 'old')") == 5
+    assert table.count("k < 5 -- and no more)") == 5
+    assert table.count("k < 5 /* ) */ AND s <> ')'") == 5
+    assert table.delete("k IN (1, 2) OR s = 'it''s :)'").deleted == 2
+    assert table.update("k = 3", {"n": "(n + 1) * 2"}).updated == 1
+    assert content(table)[3] == (2, "old")
+
+
+def test_arguments_of_other_types_are_refused(table: Any) -> None:
+    wrong: Any = 5
+    calls: list[Callable[[], object]] = [
+        lambda: table.count(wrong),
+        lambda: table.history("x"),
+        lambda: table.merge_into(rows([1], "new"), wrong),
+        lambda: table.delete("true", tries="x"),
+        lambda: table.claim_writer(wrong),
+        lambda: table.claim_writer(None),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidInputError):
+            call()
 
 
 def test_stable_row_ids_and_blobs_are_refused(tmp_path: Path) -> None:

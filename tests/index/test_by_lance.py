@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import holdfast
-from holdfast.errors import InvalidInputError
+from holdfast.errors import InvalidInputError, StaleHandleError
 
 VECTORS = pa.list_(pa.float32(), 8)
 
@@ -77,3 +78,20 @@ def test_another_index_of_the_same_name_is_left_alone(table: Any) -> None:
     assert table.create_index("id", "bitmap", name="one", replace=True).applied
     (index,) = lance.dataset(table.uri).describe_indices()
     assert str(index.index_type).upper() == "BITMAP"
+
+
+def test_an_index_of_an_empty_table_is_made(tmp_path: Path) -> None:
+    table = holdfast.create_table(tmp_path / "t.lance", pa.schema([("id", pa.int64())]))
+    made = table.create_index("id", "btree")
+    assert made.applied and made.rows == 0 and made.version == 2
+    assert not table.create_index("id", "btree").applied
+
+
+def test_a_handle_of_a_table_that_was_made_anew_indexes_nothing(table: Any) -> None:
+    shutil.rmtree(table.uri)
+    schema = pa.schema([("id", pa.int64())])
+    anew = holdfast.create_table(table.uri, schema)
+    anew.append(pa.table({"id": [1]}, schema=schema))
+    with pytest.raises(StaleHandleError):
+        table.create_index("id", "btree")
+    assert anew.indexes() == []

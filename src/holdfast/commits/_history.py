@@ -134,8 +134,9 @@ def read_history(core: TableCore, limit: int | None = None) -> list[VersionInfo]
         NotFoundError: the table has no version.
         CorruptError: a manifest or a record cannot be read.
     """
-    if limit is not None and limit < 1:
-        raise InvalidInputError("a limit is at least 1", limit=limit)
+    given: object = limit
+    if given is not None and (not isinstance(given, int) or given < 1):
+        raise InvalidInputError("a limit is at least 1", limit=repr(given))
     store = core.store
     listed = list_versions(store)
     wanted = sorted(listed, reverse=True)[:limit]

@@ -132,8 +132,9 @@ def apply_change(
         InvalidInputError: what `change` refuses, or a malformed txn.
         HoldfastError: a store did not do its part; nothing was changed.
     """
-    if tries < 1:
-        raise InvalidInputError("tries is at least 1", tries=tries)
+    given: object = tries
+    if not isinstance(given, int) or given < 1:
+        raise InvalidInputError("tries is at least 1", tries=repr(given))
     plan = RowChangePlan(versions, change, txn, over_log=over_log, upon=upon)
     plan.builds = tries if upon is None else 1
     return plan.run()

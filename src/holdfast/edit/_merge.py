@@ -22,6 +22,7 @@ from holdfast.edit._results import Counts
 from holdfast.edit._rows import fit_batch, refuse_unwritable, write_rows
 from holdfast.edit._where import refuse_columns
 from holdfast.errors import InvalidInputError
+from holdfast.formats import whole_sql
 from holdfast.memtable import NUMBER, open_in_memory
 from holdfast.shard import combine_column
 from holdfast.upkeep import ADDRESS, MergeKeys, key_of
@@ -259,14 +260,15 @@ class _Joined:
         if where is None:
             return ~met
         with _explained(where):
-            told = self._dataset.to_table(columns=[NUMBER], filter=where)
+            told = self._dataset.to_table(columns=[NUMBER], filter=whole_sql(where))
         met[told[NUMBER].to_numpy()] = True
         return met
 
     def values(self, expressions: Mapping[str, str], chosen: np.ndarray) -> pa.Table:
         """Return new values of some rows."""
         with _explained("; ".join(expressions.values())):
-            told = self._dataset.to_table(columns={NUMBER: NUMBER, **expressions})
+            asked = {name: whole_sql(sql) for name, sql in expressions.items()}
+            told = self._dataset.to_table(columns={NUMBER: NUMBER, **asked})
         order = np.argsort(told[NUMBER].to_numpy(), kind="stable")
         return told.drop_columns([NUMBER]).take(pa.array(order[chosen]))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import lance
@@ -112,7 +112,8 @@ def named_keys(on: str | Sequence[str]) -> tuple[str, ...]:
     Raises:
         InvalidInputError: they are no names, or one is there twice.
     """
-    keys = (on,) if isinstance(on, str) else tuple(on)
+    named: object = on
+    keys = (on,) if isinstance(on, str) else tuple(on) if isinstance(named, Iterable) else ()
     given: Sequence[object] = keys
     if not keys or not all(isinstance(key, str) and key for key in given):
         raise InvalidInputError("on names the key columns: a name, or a list of names")

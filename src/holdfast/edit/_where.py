@@ -17,7 +17,7 @@ from holdfast.edit._computed import Computed, Fragment, by_fragment
 from holdfast.edit._results import Counts
 from holdfast.edit._rows import fit_batch, refuse_unwritable, write_rows
 from holdfast.errors import InvalidInputError
-from holdfast.formats import key_columns, quote_name
+from holdfast.formats import key_columns, quote_name, whole_sql
 from holdfast.memtable import find_matching
 from holdfast.upkeep import ADDRESS
 
@@ -37,7 +37,7 @@ class Where:
         if given is not None and (not isinstance(given, str) or not given.strip()):
             raise InvalidInputError("a condition is SQL, such as \"day < '2026-01-01'\"",
                                     given=repr(given))  # fmt: skip
-        self.condition = condition
+        self.condition = None if condition is None else whole_sql(condition)
 
     def concerns(self, newest: lance.LanceDataset, fragments: Sequence[Fragment]) -> bool:
         """Tell whether a row in these fragments meets the condition."""
@@ -99,7 +99,10 @@ class Update(Where):
         self, base: lance.LanceDataset, addresses: list[np.ndarray]
     ) -> Iterator[pa.RecordBatch]:
         names = base.schema.names
-        columns = {name: self._values.get(name, quote_name(name)) for name in names}
+        columns = {
+            name: whole_sql(self._values[name]) if name in self._values else quote_name(name)
+            for name in names
+        }
         with translate_errors(base.uri):
             scanner = base.scanner(columns=columns, filter=self.condition, with_row_address=True)
             for batch in scanner.to_batches():

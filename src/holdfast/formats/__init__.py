@@ -201,7 +201,7 @@ if TYPE_CHECKING:
         snapshot_pin_of,
         snapshot_pin_path,
     )
-    from holdfast.formats._sql import check_names, quote_name, write_literals
+    from holdfast.formats._sql import check_names, quote_name, whole_sql, write_literals
     from holdfast.formats._sstable import (
         BLOOM_FILE,
         KEY_INDEX_DATA,
@@ -513,6 +513,7 @@ __all__ = [
     "version_of",
     "versions_boundary_of",
     "versions_boundary_path",
+    "whole_sql",
     "widen_type",
     "write_literals",
 ]
@@ -587,7 +588,7 @@ __getattr__ = load_names(
             "SNAPSHOT_PINS_FOLDER ShardRecord SnapshotRecord decode_snapshot encode_snapshot "
             "snapshot_pin_of snapshot_pin_path"
         ),
-        "_sql": "check_names write_literals quote_name",
+        "_sql": "check_names write_literals quote_name whole_sql",
         "_sstable": (
             "BLOOM_FILE KEY_INDEX_DATA KEY_INDEX_LOOKUP SSTABLE_MANIFEST TOMBSTONE column_ids "
             "generation_of renumber_columns sstable_folder sstable_path text_as_bytes"

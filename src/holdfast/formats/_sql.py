@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import pyarrow as pa
@@ -10,6 +11,29 @@ from pyarrow import types
 from holdfast.errors import InvalidInputError
 
 _LEAST = -(1 << 63)
+_QUOTED = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/""", re.DOTALL
+)
+
+
+def whole_sql(sql: str) -> str:
+    """Return an SQL expression in brackets, so that Lance reads it to its end or refuses it.
+
+    Lance takes the first expression of a text and drops what follows without a word: with
+    `a = 1 adn b = 2` it would delete all rows where `a = 1`.
+
+    Raises:
+        InvalidInputError: it is no text, or empty, or closes a bracket that it did not open.
+    """
+    given: object = sql
+    if not isinstance(given, str) or not given.strip():
+        raise InvalidInputError('a filter is SQL such as "score > 0.5"', filter=repr(given))
+    depth = 0
+    for char in _QUOTED.sub("", given):
+        depth += (char == "(") - (char == ")")
+        if depth < 0:
+            raise InvalidInputError("the SQL has a closing bracket too many", sql=given[:200])
+    return f"({given}\n)"  # on a line of its own: a comment may end the text
 
 
 def quote_name(name: str) -> str:

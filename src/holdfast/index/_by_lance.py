@@ -61,7 +61,7 @@ def create_by_lance(
             kind=str(there.index_type),
         )
     if same and not replace and not parameters:
-        return _result(dataset, name, rows=0, elapsed=clock.elapsed() - begun)
+        return _result(dataset, name, None, clock.elapsed() - begun)
     with translate_errors(dataset.uri):
         try:
             _build(dataset, column, kind, name, replace=replace, parameters=parameters)
@@ -70,8 +70,7 @@ def create_by_lance(
                 "Lance does not know a parameter", kind=kind, reason=str(error)[:200]
             ) from error
     newest = open_newest()
-    rows = int(dataset.count_rows())
-    return _result(newest, name, rows=rows, elapsed=clock.elapsed() - begun)
+    return _result(newest, name, int(dataset.count_rows()), clock.elapsed() - begun)
 
 
 def _build(
@@ -107,12 +106,14 @@ def _is_same(index: Any, column: str, kind: str) -> bool:  # noqa: ANN401 - pyla
     return list(index.field_names) == [column] and plain == kind.replace("_", "")
 
 
-def _result(dataset: lance.LanceDataset, name: str, *, rows: int, elapsed: float) -> IndexResult:
+def _result(
+    dataset: lance.LanceDataset, name: str, indexed: int | None, elapsed: float
+) -> IndexResult:
     return IndexResult(
         version=int(dataset.version),
-        rows=rows,
+        rows=indexed or 0,
         txn=None,
-        applied=bool(rows),
+        applied=indexed is not None,
         elapsed=elapsed,
         name=name,
         build_id=None,

@@ -10,7 +10,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from holdfast.commits import CommitHook, Versions, open_hooked
+from holdfast.commits import CommitHook, Versions, open_dataset, open_hooked
 from holdfast.errors import InvalidInputError, NotFoundError
 from holdfast.formats import BuildRecord, Part, index_id, read_mark
 from holdfast.index._builds import BuildInfo, describe, open_records, pack, start
@@ -73,7 +73,7 @@ class Indexes:
             if tasks is not None or memory_mb is not None or watch is not None:
                 raise InvalidInputError("tasks, memory_mb and progress are for kind 'fts'")
             return create_by_lance(
-                self._open,
+                lambda: open_dataset(self._versions),
                 column,
                 kind,
                 name=name,

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from holdfast.commits import translate_errors
 from holdfast.errors import InvalidInputError
+from holdfast.formats import whole_sql
 
 PLACE = "memory://"
 NUMBER = "_holdfast_number"
@@ -48,11 +49,11 @@ class Filtered:
         Raises:
             InvalidInputError: the condition is none, or names columns that are not there.
         """
-        _check(condition)
+        asked = whole_sql(condition)
         names = _columns_in(rows.schema, condition)
         with self._lock, translate_errors("filter"):
             dataset = self._up_to_date(rows, tuple(names))
-        numbers = _ask(dataset, condition)
+        numbers = _ask(dataset, asked)
         there: npt.NDArray[np.int64] = numbers[numbers < rows.num_rows]
         return there
 
@@ -75,15 +76,10 @@ def find_matching(rows: pa.Table, condition: str, storage_version: str) -> npt.N
     Raises:
         InvalidInputError: the condition is none, or names columns that are not there.
     """
-    _check(condition)
+    asked = whole_sql(condition)
     return _ask(
-        open_in_memory(rows.select(_columns_in(rows.schema, condition)), storage_version), condition
+        open_in_memory(rows.select(_columns_in(rows.schema, condition)), storage_version), asked
     )
-
-
-def _check(condition: str) -> None:
-    if not condition.strip():
-        raise InvalidInputError('a filter is SQL such as "score > 0.5"', filter=repr(condition))
 
 
 def _ask(dataset: lance.LanceDataset, condition: str) -> npt.NDArray[np.int64]:

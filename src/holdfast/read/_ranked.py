@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import InvalidInputError
+from holdfast.formats import whole_sql
 from holdfast.read._full_text import SCORE, FullText, text_indexes
 from holdfast.read._lance import Dataset, translate_read_errors
 from holdfast.read._levels import ADDRESS, Level, combine_column
@@ -68,6 +69,7 @@ def nearest(
     with translate_read_errors(view.location):
         index = _index_on(view.base, column, "VECTOR")
     metric = metric or str(index.settings["metric"] if index else "l2")
+    condition = None if filter is None else whole_sql(filter)
     wanted = {"column": column, "q": query, "metric": metric}
     below = {"refine_factor": 1, **(options or {})} if index else dict(options or {})
 
@@ -76,8 +78,8 @@ def nearest(
         return dataset.scanner(
             columns=[*names, DISTANCE],
             nearest=how,
-            filter=filter,
-            prefilter=filter is not None,
+            filter=condition,
+            prefilter=condition is not None,
             with_row_address=True,
         ).to_table()
 
@@ -143,7 +145,8 @@ def full_text(
         raise InvalidInputError("this column has no full-text index: build one", column=column)
     # What is inside of a query object nobody can see: it may name other columns, too.
     wanted = [index for index in known if not plain or index.column == column]
-    return FullText(query=query, plain=plain, indexes=wanted, filter=filter)
+    condition = None if filter is None else whole_sql(filter)
+    return FullText(query=query, plain=plain, indexes=wanted, filter=condition)
 
 
 _Ask: TypeAlias = Callable[..., pa.Table]

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import pyarrow as pa
 
 from holdfast.errors import InvalidInputError
-from holdfast.formats import SsTable, check_names
+from holdfast.formats import SsTable, check_names, whole_sql
 from holdfast.read._lance import Dataset, batch_rows, translate_read_errors
 from holdfast.read._levels import Columns, Level, SstableFiles, log_level, sstable_level
 from holdfast.read._newest import KeySet, find_newest
@@ -124,7 +124,8 @@ class View:
             UnavailableError: a store gave no answer.
         """
         schema = self.schema(columns)
-        rows = self._rows(schema, filter, fragments, levels=levels)
+        wanted = None if filter is None else whole_sql(filter)
+        rows = self._rows(schema, wanted, fragments, levels=levels)
         yield from _limit_rows(rows, limit)
 
     def count(self, filter: str | None = None) -> int:  # noqa: A002 - Lance's word
@@ -134,19 +135,20 @@ class View:
             As for `batches`.
         """
         overlay = self.overlay
+        wanted = None if filter is None else whole_sql(filter)
         with translate_read_errors(self.location):
-            if filter is None:
+            if wanted is None:
                 above = sum(level.live_rows for level in overlay.levels)
             else:
                 above = sum(
                     int(batch.num_rows)
                     for level in overlay.levels
-                    for batch in level.batches([], filter=filter)
+                    for batch in level.batches([], filter=wanted)
                 )
             if overlay.keys is None or not len(overlay.keys):
-                return above + int(self.base.count_rows(filter=filter))
+                return above + int(self.base.count_rows(filter=wanted))
             # Lance's own count knows nothing of rows whose key is newer above: keys are compared.
-            below = self._base_rows(list(self.columns.keys), filter, None)
+            below = self._base_rows(list(self.columns.keys), wanted, None)
             return above + sum(int(batch.num_rows) for batch in below)
 
     def _rows(

@@ -18,6 +18,7 @@ import pyarrow as pa
 from holdfast import CommitResult, create_table, write_table
 from holdfast.commits import translate_errors
 from holdfast.errors import AlreadyExistsError, InvalidInputError
+from holdfast.formats import whole_sql
 from holdfast.server._answers import UNAVAILABLE, Answer, Call, json_answer, problem
 from holdfast.server._arrow import FILE, JSON, STREAM, read_rows, to_file, to_json, to_stream
 from holdfast.server._catalog import Catalog
@@ -163,7 +164,7 @@ def delete(here: Catalog, call: Call) -> Answer:
     table = here.tables.open(call.id)
     dataset = table.dataset()
     with translate_errors(table.uri):
-        dataset.delete(predicate)
+        dataset.delete(whole_sql(predicate))
     return json_answer({"version": int(dataset.version)})
 
 
@@ -176,7 +177,8 @@ def count_rows(here: Catalog, call: Call) -> Answer:
         return json_answer({"count": table.count(predicate or None)})
     dataset = table.dataset(version)
     with translate_errors(table.uri):
-        return json_answer({"count": int(dataset.count_rows(predicate or None))})
+        asked = whole_sql(predicate) if predicate else None
+        return json_answer({"count": int(dataset.count_rows(asked))})
 
 
 def query(here: Catalog, call: Call) -> Answer:
@@ -290,7 +292,8 @@ def _answer_rows(
     if version is None:
         return table.scan(columns, condition, freshness=freshness, limit=limit)
     dataset: Any = table.dataset(version)  # Any: pylance's stubs
-    scanner = dataset.scanner(columns=columns, filter=condition, limit=limit)
+    asked = None if condition is None else whole_sql(condition)
+    scanner = dataset.scanner(columns=columns, filter=asked, limit=limit)
     return scanner.to_reader()
 
 

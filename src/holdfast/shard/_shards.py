@@ -130,6 +130,11 @@ def find_shard(shard: str | Shard, base: Base) -> Shard:
     """
     if isinstance(shard, Shard):
         return shard
+    given: object = shard
+    if not isinstance(given, str):
+        raise InvalidInputError(
+            "a shard is `unsharded`, `bucket-3`, an id, or what a router named", shard=repr(given)
+        )
     spec = _spec(base)
     if shard == UNSHARDED:
         _expect(spec, UNSHARDED, shard)
