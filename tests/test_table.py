@@ -763,3 +763,29 @@ def test_a_transaction_that_another_process_commits_meanwhile_is_left_out(
     done = table.append_all([([{"id": n}], ("app", n)) for n in (1, 2, 3)])
     assert [getattr(one, "applied", one) for one in done] == [False, True, True]
     assert sorted(table.to_table()["id"].to_pylist()) == [0, 1, 2, 3]
+
+
+def test_no_address_and_no_options_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable that is not set made a table in a folder `None`."""
+    monkeypatch.chdir(tmp_path)
+    schema = pa.schema([("id", pa.int64())])
+    for wrong in (None, 5, b"t.lance", ["t.lance"]):
+        address: Any = wrong
+        calls: list[Callable[[], object]] = [
+            lambda: holdfast.create_table(address, schema),  # noqa: B023 - called here
+            lambda: holdfast.open_table(address),  # noqa: B023
+            lambda: holdfast.adopt_table(address),  # noqa: B023
+            lambda: holdfast.write_table(pa.table({"id": [1]}), address, mode="create"),  # noqa: B023
+        ]
+        for call in calls:
+            with pytest.raises(InvalidInputError):
+                call()
+    options: Any = "aws_region=x"
+    with pytest.raises(InvalidInputError, match="dict"):
+        holdfast.create_table("t.lance", schema, storage_options=options)
+    url: Any = 5
+    with pytest.raises(InvalidInputError, match="URL"):
+        holdfast.create_table("t.lance", schema, commit_store=url)
+    assert list(tmp_path.iterdir()) == []

@@ -209,6 +209,9 @@ class StorageOptions(Mapping[str, str]):
     """
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
+        whole: object = options
+        if whole is not None and not isinstance(whole, Mapping):
+            raise InvalidInputError("storage options are a dict", given=type(whole).__name__)
         given: list[tuple[object, object]] = list((options or {}).items())
         for key, value in given:
             if not (isinstance(key, str) and isinstance(value, str)):

@@ -77,11 +77,19 @@ def backend_of(url: str | Path) -> str:
     return _split(url)[0]
 
 
+def _address_text(url: object) -> str:
+    # An unset variable is no folder of the name `None`.
+    text = str(url) if isinstance(url, str | Path) else ""
+    if not text.strip() or _CONTROL.search(text):
+        raise InvalidInputError(
+            "a store needs a path or a URL, without control characters", type=type(url).__name__
+        )
+    return text
+
+
 def _split(url: str | Path) -> tuple[str, str]:
     """Return (scheme, bucket/prefix or absolute path)."""
-    text = str(url)
-    if not text.strip() or _CONTROL.search(text):
-        raise InvalidInputError("a store needs a path or a URL, without control characters")
+    text = _address_text(url)
     if isinstance(url, Path) or "://" not in text:
         return "file", _folder(text)
     try:

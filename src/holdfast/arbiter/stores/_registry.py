@@ -78,6 +78,11 @@ def redacted(url: str) -> str:
 
 
 def _resolve(url: str) -> str:
+    given: object = url
+    if not isinstance(given, str):
+        raise InvalidInputError(
+            "a commit store is named by its URL, a text", given=type(given).__name__
+        )
     if not url.startswith(ENV_PREFIX):
         return url
     name = url.removeprefix(ENV_PREFIX)
