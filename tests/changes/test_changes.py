@@ -180,8 +180,8 @@ def test_changes_end_at_a_time(table: holdfast.Table) -> None:
 @pytest.mark.requirement("S4")
 def test_a_reading_that_has_passed_a_time_does_not_end_there(table: holdfast.Table) -> None:
     table.append(rows((1, 1)))
-    early = datetime.now(UTC)
-    with table.claim_writer("unsharded") as writer:
+    with table.claim_writer("unsharded") as writer:  # its first claim makes a version
+        early = datetime.now(UTC)
         writer.put(rows((2, 2)))
         age_entries(table, writer.shard_id, early + timedelta(hours=1))
     cursors = [None, "now", table.change_cursor(), table.changes(max_files=1).cursor]
