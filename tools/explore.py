@@ -4,9 +4,10 @@ Goes round after round: deeper exhaustive explorations, random schedules from fr
 kills twice in a row, long histories of every commit store. Stops at the first violation
 with its trace, its schedule and the seed that repeats it; otherwise when the time is up.
 
-`./run explore --streams --minutes N --seed S` kills real Spark instead: half of the time streams
-from many seeds, the other half long ones (`--batches`, `--kill-every`), and a log of 100,000
-entries.
+`./run explore --streams --seed S` kills real Spark instead: streams from many seeds (`--seeds`),
+long ones (`--batches`, `--kill-every`), and a log of 100,000 entries. That takes hours; with
+`--minutes N` half of the time is for the seeds, the other half for the long ones, and what it does
+not reach is shown as skipped.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from wal.log_scenarios import DEEPER as LOG_DEEPER  # noqa: E402
 from wal.log_scenarios import WILD as LOG_WILD  # noqa: E402
 
 SEEDS_PER_ROUND = 500
+DEFAULT_MINUTES = 5.0
 # What the default test run leaves out: more faults, more crashes, more actors.
 DEEPER = [
     Setup(name="conditional, 3 actors, 2 faults", make=conditional, actors=3, faults=2, crashes=1),
@@ -63,8 +65,9 @@ def main() -> int:
     if arguments.streams:
         return _streams(arguments)
     logging.getLogger("holdfast").setLevel(logging.CRITICAL)
-    until = time.monotonic() + arguments.minutes * 60
-    print(f"exploring for {arguments.minutes:g} minutes, seed {arguments.seed}", flush=True)
+    minutes = DEFAULT_MINUTES if arguments.minutes is None else arguments.minutes
+    until = time.monotonic() + minutes * 60
+    print(f"exploring for {minutes:g} minutes, seed {arguments.seed}", flush=True)
     total = 0
     try:
         for report in _rounds(arguments.seed, until):
@@ -79,7 +82,11 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./run explore", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=5.0, help="how long (default 5)")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        help=f"how long (default {DEFAULT_MINUTES:g}; of streams, until all are done)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="where random schedules begin")
     parser.add_argument(
         "--servers",
@@ -90,7 +97,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--streams",
         action="store_true",
-        help="instead: real streams into the log whose parts are killed, in about this time",
+        help="instead: real streams into the log whose parts are killed",
     )
     parser.add_argument("--seeds", type=int, default=30, help="streams with kills (default 30)")
     parser.add_argument("--batches", type=int, default=2_000, help="of a long stream (2,000)")
@@ -164,14 +171,22 @@ def _streams(given: argparse.Namespace) -> int:
         "HOLDFAST_STREAM_SEEDS": str(given.seeds),
         "HOLDFAST_STREAM_BATCHES": str(given.batches),
         "HOLDFAST_STREAM_KILLS": str(given.kill_every),
-        "HOLDFAST_STREAM_MINUTES": str(given.minutes / 2),
     }
+    budget = "no limit of time"
+    if given.minutes is not None:
+        environment["HOLDFAST_STREAM_MINUTES"] = str(given.minutes / 2)
+        budget = f"{given.minutes:g} minutes"
+    print(
+        f"streams with kills: {given.seeds} seeds from {given.seed} on, then {given.batches:,} "
+        f"batches with a kill every {given.kill_every}; {budget}",
+        flush=True,
+    )
     tests = [
         "tests/spark/test_ingest_kills.py",
         "tests/spark/test_long_stream.py",
         "tests/shard/test_slots.py",
     ]
-    return _pytest([*tests, "-rP"], environment)
+    return _pytest([*tests, "-rPs"], environment)
 
 
 def _pytest(tests: list[str], environment: dict[str, str]) -> int:

@@ -20,7 +20,16 @@ import pyarrow as pa
 from lance.query import FullTextQuery
 
 from holdfast.arbiter import open_arbiter
-from holdfast.changes import ChangeCursor, Changes, Lag, Since, find_cursor, read_changes, read_lag
+from holdfast.changes import (
+    ChangeCursor,
+    Changes,
+    Lag,
+    Since,
+    Until,
+    find_cursor,
+    read_changes,
+    read_lag,
+)
 from holdfast.commits import (
     CommitResult,
     Data,
@@ -352,7 +361,7 @@ class Table:
     def changes(
         self,
         since: Since = None,
-        until: int | str | ChangeCursor | None = None,
+        until: Until = None,
         *,
         freshness: str | None = None,
         columns: Sequence[str] | None = None,
@@ -369,7 +378,8 @@ class Table:
         Args:
             since: None for a snapshot: all rows there are, as inserts; a version, a time or
                 `"now"` for what came after it; or the cursor, or its text, of an earlier call.
-            until: a version or a cursor; what is newest now by default.
+            until: a version, a time or a cursor, or its text; what is newest now by default,
+                and for a time that has not come.
             freshness: `"latest"` (default) follows base table and log, `"base"` the base
                 table alone. A cursor remembers it.
             columns: which columns come out; all that the table has now by default. A change

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -24,7 +25,7 @@ from holdfast.errors import (
 )
 from holdfast.formats import shard_manifest_name, version_name
 from holdfast.formats._wal_names import entry_name
-from holdfast.wal import ShardManifests
+from holdfast.wal import Log, ShardManifests
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
@@ -138,6 +139,77 @@ def test_changes_begin_at_a_time(table: holdfast.Table) -> None:
     assert told(table.changes(late)) == []
     times = table.changes(early).to_table()["_commit_timestamp"].to_pylist()
     assert all(early < one < late for one in times)
+
+
+def age_entries(table: holdfast.Table, shard: str, first: datetime) -> None:
+    """Let the log's entries be stored one minute after the other, from a time on."""
+    entries = Log(table.core, shard).list_entries()
+    for number, info in enumerate(entries.values()):
+        stored = (first + timedelta(minutes=number)).timestamp()
+        os.utime(Path(table.uri, info.path), (stored, stored))
+
+
+@pytest.mark.requirement("S4")
+def test_changes_end_at_a_time(table: holdfast.Table) -> None:
+    for number in (1, 2):
+        table.append(rows((number, number)))
+    with table.claim_writer("unsharded") as writer:
+        for number in (3, 4, 5):
+            writer.put(rows((number, number)))
+        log = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+        age_entries(table, writer.shard_id, log)  # the first is the writer's fence
+    everything = [("insert", one, one) for one in range(1, 6)]
+    times = table.changes(0).to_table()["_commit_timestamp"].to_pylist()
+    assert times[2:] == [log + timedelta(minutes=one) for one in (1, 2, 3)]
+    for number, time in enumerate(times, 1):
+        head = table.changes(0, until=time)
+        assert told(head) == everything[:number]
+        assert told(table.changes(0, until=time.replace(tzinfo=None))) == told(head)
+        for rest in (table.changes(time), table.changes(head.cursor)):
+            assert told(rest) == everything[number:]
+        base = table.changes(0, until=time, freshness="base")
+        assert told(base) == everything[: min(number, 2)]
+    assert sorted(told(table.changes(until=log + timedelta(days=1)))) == everything
+    assert told(table.changes(times[1], until=times[3])) == everything[2:4]
+    with pytest.raises(NotFoundError, match="no such version yet"):
+        table.changes(0, until=99)
+    with pytest.raises(InvalidInputError, match="a version, a time or a cursor"):
+        table.changes(0, until=1.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.requirement("S4")
+def test_a_reading_that_has_passed_a_time_does_not_end_there(table: holdfast.Table) -> None:
+    table.append(rows((1, 1)))
+    with table.claim_writer("unsharded") as writer:  # its first claim makes a version
+        early = datetime.now(UTC)
+        writer.put(rows((2, 2)))
+        age_entries(table, writer.shard_id, early + timedelta(hours=1))
+    cursors = [None, "now", table.change_cursor(), table.changes(max_files=1).cursor]
+    for passed in cursors:  # the same version, and more of its log
+        with pytest.raises(InvalidInputError, match="the end lies before the start"):
+            table.changes(passed, until=early)
+    table.append(rows((3, 3)))
+    with pytest.raises(InvalidInputError, match="the end lies before the start"):
+        table.changes("now", until=early)
+
+
+@pytest.mark.requirement("S4")
+def test_a_time_whose_log_entries_are_gone_is_no_end(table: holdfast.Table) -> None:
+    """Which entries were there by then, nobody knows: fewer changes would be silently left out."""
+    table.append(rows((1, 1)))
+    time = table.changes(0).to_table()["_commit_timestamp"].to_pylist()[-1]
+    with table.claim_writer("unsharded") as writer:
+        writer.put(rows((2, 2)))
+        writer.put(rows((3, 3)))
+        writer.flush()
+        shard = writer.shard_id
+    table.compact_lsm()
+    assert told(table.changes(0, until=time)) == [("insert", 1, 1)]
+    for info in Log(table.core, shard).list_entries().values():
+        Path(table.uri, info.path).unlink()
+    with pytest.raises(CollectedError, match="a log entry was collected"):
+        table.changes(0, until=time)
+    assert told(table.changes(0, until=time, freshness="base")) == [("insert", 1, 1)]
 
 
 def test_limits_end_a_reading_early(table: holdfast.Table) -> None:

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -244,6 +245,11 @@ def test_a_batch_reads_the_changes_of_versions(spark: SparkSession, table: holdf
         [("update_preimage", 1, 1), ("update_postimage", 1, 5)]
     )
     assert told(read(startingTimestamp="2020-01-01T00:00:00Z")) == told(everything)
+    before = [one for one in everything if one["_log_position"] is None]
+    end = max(one["_commit_timestamp"] for one in before).astimezone(UTC).isoformat()
+    assert told(read(startingVersion=1, endingTimestamp=end, freshness="base")) == told(before)
+    assert told(read(startingVersion=1, endingTimestamp="2999-01-01")) == told(everything)
+    assert told(read(startingVersion=1, endingCursor=cursor)) == told(before)
     assert read(startingVersion="latest") == []
     narrow = spark.read.format("holdfast").option("readChangeFeed", "true")
     frame = narrow.option("startingVersion", "1").schema("_change_type string, v bigint")
@@ -399,6 +405,16 @@ def run_rows(feed: Feed) -> None:
         ({"readChangeFeed": "true"}, "begin somewhere"),
         ({"startingVersion": "1"}, "startingVersion needs readChangeFeed"),
         ({"endingVersion": "1"}, "endingVersion needs readChangeFeed"),
+        ({"endingTimestamp": "2026-01-01"}, "endingTimestamp needs readChangeFeed"),
+        (
+            {
+                "readChangeFeed": "true",
+                "startingVersion": "1",
+                "endingVersion": "2",
+                "endingCursor": "{}",
+            },
+            "changes end at one place",
+        ),
         ({"readChangeFeed": "yes"}, "true or false"),
         (
             {"readChangeFeed": "true", "startingVersion": "1", "filter": "k > 1"},
@@ -423,7 +439,7 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, str], message: s
 
 
 def test_changes_are_read_by_the_name_of_a_catalog_table(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, catalog_root: Path
 ) -> None:
     spark.sql(
         "CREATE TABLE lake.fed (k BIGINT NOT NULL, v BIGINT) TBLPROPERTIES ('primaryKey'='k')"
@@ -453,6 +469,12 @@ def test_changes_are_read_by_the_name_of_a_catalog_table(
     assert [row._change_type for row in later.changes("lake.fed").collect()] == ["delete"]
     later = later.option("startingBoundInclusive", "false")
     assert later.changes("lake.fed").count() == 0
+    with holdfast.open_table(catalog_root / "fed.lance").claim_writer("unsharded") as service:
+        service.put([{"k": 3, "v": 3}])  # in the log, in no version
+    ended = spark.read.option("startingTimestamp", "2020-01-01")
+    ended = ended.option("endingTimestamp", "2999-01-01")
+    assert ended.changes("lake.fed").count() == 4
+    want["insert", 3, 3] = 1
     net = spark.read.option("startingVersion", "1").option("deduplicationMode", "netChanges")
     with pytest.raises(Exception, match="net changes are not computed"):
         net.changes("lake.fed").collect()

@@ -11,7 +11,15 @@ if TYPE_CHECKING:
     from holdfast.changes._plan import ChangePlan, ChangeTarget, Limits, plan_changes
     from holdfast.changes._read import StepReader
     from holdfast.changes._rows import BESIDE, change_schema, columns_of
-    from holdfast.changes._start import Lag, Since, find_end, find_lag, find_start, lag_behind
+    from holdfast.changes._start import (
+        Lag,
+        Since,
+        Until,
+        find_end,
+        find_lag,
+        find_start,
+        lag_behind,
+    )
     from holdfast.changes._steps import Compared, Inserted, Logged, Step
 
 __all__ = [
@@ -30,6 +38,7 @@ __all__ = [
     "Since",
     "Step",
     "StepReader",
+    "Until",
     "change_schema",
     "columns_of",
     "find_cursor",
@@ -52,7 +61,7 @@ __getattr__ = load_names(
         "_plan": "Limits ChangePlan ChangeTarget plan_changes",
         "_read": "StepReader",
         "_rows": "BESIDE change_schema columns_of",
-        "_start": "Lag Since find_end find_lag find_start lag_behind",
+        "_start": "Lag Since Until find_end find_lag find_start lag_behind",
         "_steps": "Compared Inserted Logged Step",
     },
 )

@@ -12,7 +12,7 @@ from holdfast.changes._history import History
 from holdfast.changes._plan import Limits, plan_changes
 from holdfast.changes._read import StepReader
 from holdfast.changes._rows import change_schema, columns_of
-from holdfast.changes._start import Lag, Since, find_end, find_lag, find_start
+from holdfast.changes._start import Lag, Since, Until, find_end, find_lag, find_start
 from holdfast.changes._steps import Step
 from holdfast.commits import Versions, open_dataset
 from holdfast.errors import InvalidInputError
@@ -74,7 +74,7 @@ class Changes:
 def read_changes(
     versions: Versions,
     since: Since = None,
-    until: int | str | ChangeCursor | None = None,
+    until: Until = None,
     *,
     freshness: str | None = None,
     columns: Sequence[str] | None = None,
@@ -91,8 +91,7 @@ def read_changes(
     core, history = versions.core, History(versions)
     wanted = columns_of(open_dataset(versions).schema, columns)
     start = find_start(history, since, freshness, partial(record_now, versions))
-    end = ChangeCursor.parse(until) if isinstance(until, str) else until
-    plan = plan_changes(history, start, find_end(history, start, end), limits)
+    plan = plan_changes(history, start, find_end(history, start, until), limits)
     reader = StepReader(core.store, core.location, core.resolved, wanted)
     schema = change_schema(wanted)
     return Changes(reader, plan.steps, schema, (start, plan.end))

@@ -238,11 +238,28 @@ class History:
             ) from error
         return position, rows
 
-    def positions_at(self, shard_id: str, moment: datetime) -> int:
-        """Return the last position that was stored by a time, by the store's clock; -1: none."""
+    def position_at(self, shard_id: str, after: int, moment: datetime) -> int:
+        """Return the last position that was stored by a time, by the store's clock.
+
+        Args:
+            shard_id: of the log.
+            after: the position that the version of that time has merged: the least.
+            moment: the time.
+
+        Raises:
+            CollectedError: the entries of that time are gone.
+        """
         listed = self._log(shard_id).list_entries()
         limit = moment.timestamp()
-        return max((at for at, info in listed.items() if info.modified <= limit), default=-1)
+        last = max((at for at, info in listed.items() if info.modified <= limit), default=-1)
+        if last > after:
+            return last
+        # None of the entries that are left is so old. Those of that time may have been collected,
+        # and then nobody knows how far the log reached.
+        manifest = self._of(shard_id).latest()
+        if manifest is not None and manifest.replay_after > after and (after + 1) not in listed:
+            raise collected_error("a log entry", shard_id=shard_id, position=after + 1)
+        return after
 
     def above(self, version: int, log: Mapping[str, int]) -> tuple[ShardRecord, ...]:
         """Return what shards have above a version, up to positions of their logs."""

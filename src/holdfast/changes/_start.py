@@ -16,6 +16,9 @@ from holdfast.formats import SnapshotRecord
 Since: TypeAlias = int | datetime | str | ChangeCursor | None
 """Where to begin: a version, a time, a cursor or its text, `"now"`, or None for a snapshot."""
 
+Until: TypeAlias = int | datetime | str | ChangeCursor | None
+"""Where to end: a version, a time, a cursor or its text, or None for what is newest now."""
+
 Take: TypeAlias = Callable[[Followed], SnapshotRecord]
 """Takes a snapshot of the table as it is now."""
 
@@ -102,21 +105,25 @@ def _at_time(history: History, moment: datetime, followed: Followed, table: str)
     if followed == "base":
         return cursor
     log = {
-        shard_id: max(history.position(cursor, shard_id), history.positions_at(shard_id, moment))
+        shard_id: history.position_at(shard_id, history.position(cursor, shard_id), moment)
         for shard_id in history.shards()
     }
     return ChangeCursor(table=table, freshness=followed, version=cursor.version, log=log)
 
 
-def find_end(
-    history: History, start: ChangeCursor, until: int | ChangeCursor | None
-) -> ChangeTarget:
+def find_end(history: History, start: ChangeCursor, until: Until) -> ChangeTarget:
     """Return where a reading ends: what is newest now by default.
 
     Raises:
         InvalidInputError: an end before the start, or of another table.
         NotFoundError: there is no such version yet.
+        CollectedError: what was there at the time is gone.
     """
+    if isinstance(until, str):
+        until = ChangeCursor.parse(until)
+    if isinstance(until, datetime):
+        until = _at_time(history, until, start.freshness, start.table)
+        _refuse_earlier(history, start, until)
     if isinstance(until, ChangeCursor):
         history.check(until)
         if until.freshness != start.freshness:
@@ -129,13 +136,34 @@ def find_end(
     newest = history.newest()
     if until is not None:
         if type(until) is not int or until < 0:
-            raise InvalidInputError("changes end at a version or a cursor", until=repr(until)[:80])
+            raise InvalidInputError(
+                "changes end at a version, a time or a cursor", until=repr(until)[:80]
+            )
         if until > newest:
             raise NotFoundError("the table has no such version yet", version=until, newest=newest)
         return ChangeTarget(version=until)
     if start.freshness == "base":
         return ChangeTarget(version=newest)
     return ChangeTarget(version=newest, log=_tips(history, start, newest))
+
+
+def _refuse_earlier(history: History, start: ChangeCursor, end: ChangeCursor) -> None:
+    """Refuse an end that a reading from `start` has passed: its changes cannot be taken back.
+
+    Raises:
+        InvalidInputError: it is one.
+    """
+    first = start.begin_positions() or start.log
+    passed = [one for one, at in first.items() if at > history.position(end, one)]
+    # A version that merged a shard's log tells nothing of the entries that came before it.
+    if end.version < start.version or (end.version == start.version and passed):
+        raise InvalidInputError(
+            "the end lies before the start: a snapshot (`since=None`) and a cursor are of a later "
+            "time",
+            start=start.version,
+            end=end.version,
+            shards=", ".join(sorted(passed)) or None,
+        )
 
 
 def _tips(history: History, start: ChangeCursor, newest: int) -> dict[str, int]:

@@ -34,6 +34,7 @@ from holdfast.changes import (
     Since,
     Step,
     StepReader,
+    Until,
     change_schema,
     columns_of,
     find_end,
@@ -253,7 +254,7 @@ class ChangeBatchReader(DataSourceReader):
         """Find out what lies between start and end, and share it out."""
         with refusals(), closing(_Followed(self._place, self._given)) as followed:
             start = followed.start()
-            target = find_end(followed.history, start, self._given.get("endingVersion"))
+            target = find_end(followed.history, start, _until(self._given))
             plan = plan_changes(followed.history, start, target)
             return share_out(plan.steps, followed.columns(self._schema))
 
@@ -274,6 +275,13 @@ def _since(given: SparkOptions) -> Since:
             since: Since = given.get(name)
             return since
     return None
+
+
+def _until(given: SparkOptions) -> Until:
+    """Return where options say that changes end."""
+    names = ("endingVersion", "endingTimestamp", "endingCursor")
+    until: Until = next((given.get(one) for one in names if given.get(one) is not None), None)
+    return until
 
 
 def share_out(steps: Sequence[Step], columns: pa.Schema) -> list[InputPartition]:

@@ -8,7 +8,7 @@ refused, with a suggestion; what Spark itself adds is let through. `env:NAME` as
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Flag, auto
@@ -363,6 +363,19 @@ OPTIONS: tuple[Option, ...] = (
         "are, the log included.",
     ),
     Option(
+        name="endingTimestamp",
+        use=Use.READ,
+        parse=_moment,
+        help="With `readChangeFeed`: read what came until this time, the log included: "
+        "`2026-11-16T10:00:00Z`; without a zone it is UTC.",
+    ),
+    Option(
+        name="endingCursor",
+        use=Use.READ,
+        parse=_text,
+        help="With `readChangeFeed`: read as far as a cursor that `Table.changes` gave.",
+    ),
+    Option(
         name="maxFilesPerTrigger",
         use=Use.SOURCE,
         parse=_number(1),
@@ -509,6 +522,8 @@ def _check_log(values: Mapping[str, Any]) -> None:  # Any: see `Option.parse`
 
 
 _FOR_CHANGES = (
+    "endingCursor",
+    "endingTimestamp",
     "endingVersion",
     "maxEntriesPerTrigger",
     "maxRowsPerTrigger",
@@ -525,6 +540,7 @@ _NOT_FOR_CHANGES = (
     "versionAsOf",
 )
 _STARTS = ("startingVersion", "startingTimestamp", "startingCursor")
+_ENDS = ("endingVersion", "endingTimestamp", "endingCursor")
 
 
 def _check_changes(values: Mapping[str, Any], use: Use) -> None:  # Any: see `Option.parse`
@@ -544,15 +560,19 @@ def _check_changes(values: Mapping[str, Any], use: Use) -> None:  # Any: see `Op
     for name in _NOT_FOR_CHANGES:
         if name in values:
             raise InvalidInputError(f"option {name} does not go with readChangeFeed: leave it out")
-    starts = [name for name in _STARTS if name in values]
-    if len(starts) > 1:
-        raise InvalidInputError("changes begin at one place: keep one of " + ", ".join(starts))
-    if use is Use.READ and not starts:
+    _check_one_place("begin", [name for name in _STARTS if name in values])
+    _check_one_place("end", [name for name in _ENDS if name in values])
+    if use is Use.READ and not any(name in values for name in _STARTS):
         raise InvalidInputError(
             "changes begin somewhere: give startingVersion, startingTimestamp or startingCursor"
         )
     if values.get("freshness") == "flushed":
         raise InvalidInputError("changes are read with freshness latest or base")
+
+
+def _check_one_place(verb: str, given: Sequence[str]) -> None:
+    if len(given) > 1:
+        raise InvalidInputError(f"changes {verb} at one place: keep one of " + ", ".join(given))
 
 
 def _uses(option: Option) -> str:

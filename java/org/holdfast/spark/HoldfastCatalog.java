@@ -9,7 +9,6 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.function.Function;
 import java.util.stream.StreamSupport;
 import org.apache.spark.sql.catalyst.analysis.NamespaceAlreadyExistsException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchFunctionException;
@@ -146,10 +145,7 @@ public class HoldfastCatalog implements StagingTableCatalog, SupportsNamespaces,
   @Override
   public Changelog loadChangelog(Identifier ident, ChangelogContext context, CaseInsensitiveStringMap given)
       throws NoSuchTableException {
-    HoldfastTable table = load(ident, Map.of());
-    Function<String, String> versionAt =
-        time -> ask("load", Map.of("id", parts(ident), "timestamp", time)).get("version").asText();
-    return new HoldfastChangelog(table, context, given, versionAt);
+    return new HoldfastChangelog(load(ident, Map.of()), context, given);
   }
 
   private HoldfastTable load(Identifier ident, Map<String, String> when) throws NoSuchTableException {

@@ -7,7 +7,6 @@ import java.util.HashMap;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
-import java.util.function.Function;
 import org.apache.spark.sql.connector.catalog.Changelog;
 import org.apache.spark.sql.connector.catalog.ChangelogContext;
 import org.apache.spark.sql.connector.catalog.ChangelogRange;
@@ -43,8 +42,7 @@ final class HoldfastChangelog implements Changelog {
   private final Map<String, String> options;
   private final StructType schema;
 
-  /** @param versionAt returns the version that was the newest at a time */
-  HoldfastChangelog(HoldfastTable table, ChangelogContext context, CaseInsensitiveStringMap given, Function<String, String> versionAt) {
+  HoldfastChangelog(HoldfastTable table, ChangelogContext context, CaseInsensitiveStringMap given) {
     if (context.deduplicationMode() == ChangelogContext.DeduplicationMode.NET_CHANGES) {
       throw new IllegalArgumentException( // Spark takes the unsupported kind for a catalog without changes
           "net changes are not computed: read with deduplicationMode none, and keep the newest change of each key");
@@ -53,7 +51,7 @@ final class HoldfastChangelog implements Changelog {
     this.options = new HashMap<>(table.options);
     options.putAll(withoutRange(given));
     options.put("readChangeFeed", "true");
-    options.putAll(range(context.range(), versionAt));
+    options.putAll(range(context.range()));
     Map<String, String> all = new HashMap<>(options);
     all.putIfAbsent("startingVersion", "1"); // columns depend on no range; a batch must name one
     all.remove(all.containsKey("startingTimestamp") ? "startingVersion" : "");
@@ -66,7 +64,7 @@ final class HoldfastChangelog implements Changelog {
     return kept;
   }
 
-  private static Map<String, String> range(ChangelogRange range, Function<String, String> versionAt) {
+  private static Map<String, String> range(ChangelogRange range) {
     Map<String, String> found = new HashMap<>();
     if (range instanceof ChangelogRange.VersionRange versions) {
       long first = version(versions.startingVersion());
@@ -74,11 +72,11 @@ final class HoldfastChangelog implements Changelog {
       versions.endingVersion().ifPresent(
           last -> found.put("endingVersion", Long.toString(versions.endingBoundInclusive() ? version(last) : version(last) - 1)));
     } else if (range instanceof ChangelogRange.TimestampRange times) {
-      // Holdfast begins behind a time, and ends with the version of one.
+      // Holdfast begins behind a time, and ends with it.
       long first = times.startingTimestamp() - (times.startingBoundInclusive() ? 1 : 0);
       found.put("startingTimestamp", instant(first));
       times.endingTimestamp().ifPresent(
-          last -> found.put("endingVersion", versionAt.apply(instant(last - (times.endingBoundInclusive() ? 0 : 1)))));
+          last -> found.put("endingTimestamp", instant(last - (times.endingBoundInclusive() ? 0 : 1))));
     }
     return found;
   }
