@@ -98,8 +98,8 @@ REQUIREMENTS: Mapping[str, Mapping[str, str]] = {
         "`MERGE INTO`, describe, drop by our rules.",
         "S3": "Conditional and partial merges, update and delete by condition; changes of "
         "different rows do not restart each other.",
-        "S4": "Streams into the log by `foreachBatch(ingest(...))` and by the sink `into=log`; changes "
-        "out as a stream, by Spark's own `changes()` and in Python, each once.",
+        "S4": "Streams into the log by `foreachBatch(ingest(...))` and by the sink `into=log`; "
+        "changes out as a stream, by Spark's own `changes()` and in Python, each once.",
     },
     "On call": {
         "O1": "`doctor` is right: no false alarm on healthy tables, no silence on broken ones, "
