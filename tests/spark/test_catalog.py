@@ -179,6 +179,7 @@ def test_namespaces(spark: SparkSession, name: str) -> None:
 def test_tables_about_a_table(spark: SparkSession, made: str, catalog_root: Path) -> None:
     history = rows(spark, f"SELECT version, operation, rows FROM {made}.history")
     assert history == [(1, "Overwrite", 0), (2, "Append", 10)]
+    assert len(rows(spark, f"SELECT version FROM {made}.history LIMIT 1")) == 1
     files = spark.sql(f"SELECT sum(rows), count(path) FROM {made}.files").collect()[0]
     assert files[0] == 10 and files[1] >= 1
     assert rows(spark, f"SELECT * FROM {made}.indexes") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import DataSourceReader
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import ArrayType, FloatType, LongType, StructField, StructType
 
 import holdfast
-from holdfast.spark._read import BatchReader
+from holdfast.spark._read import SCAN, BatchReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -179,3 +180,31 @@ def test_a_large_fragment_is_read_by_several_tasks(
         StructType([StructField("id", LongType())]), {"path": uri, "filter": "id < 100"}
     )
     assert len(whole.partitions()) == 1
+
+
+@pytest.mark.requirement("S1")
+def test_tasks_share_the_bytes_of_the_columns_that_are_read(
+    uri: str, ids: Callable[..., Counter[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fragments of the same size, one with deleted rows, one without any left."""
+    kinds = pa.schema([("id", pa.int64()), ("v", pa.list_(pa.float32(), 256))])
+    table = holdfast.create_table(uri, kinds)
+    for begin in range(0, 4000, 1000):
+        table.append([{"id": begin + at, "v": [0.0] * 256} for at in range(1000)])
+    table.dataset().delete("id % 3 = 0 AND id >= 1000 OR id BETWEEN 2000 AND 2999")
+    monkeypatch.setattr("holdfast.spark._read._SMALL_BYTES", 1)
+    narrow = StructType([StructField("id", LongType())])
+    for tasks in (1, 2, 3, 5, 7, 64):
+        reader = BatchReader(narrow, {"path": uri, SCAN: json.dumps({"tasks": tasks})})
+        parts = reader.partitions()
+        assert len(parts) <= tasks
+        found = [
+            [number for batch in reader.read(part) for number in batch["id"].to_pylist()]
+            for part in parts
+        ]
+        assert Counter(number for some in found for number in some) == ids(uri)
+        assert max(map(len, found)) <= 4000 // tasks + 2
+    monkeypatch.setattr("holdfast.spark._read._PARTITION_BYTES", 400_000)
+    vectors = StructType([StructField("v", ArrayType(FloatType()))])
+    assert len(BatchReader(narrow, {"path": uri}).partitions()) == 1
+    assert len(BatchReader(vectors, {"path": uri}).partitions()) > 5

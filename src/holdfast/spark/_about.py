@@ -18,6 +18,7 @@ from holdfast.core import TableCore
 from holdfast.errors import UnsupportedError
 from holdfast.spark._options import Use, parse
 from holdfast.spark._place import Place
+from holdfast.spark._read import take_hints
 from holdfast.spark._types import batches_for_spark, spark_schema
 from holdfast.storage import open_store
 from holdfast.wal import ShardManifests
@@ -176,8 +177,9 @@ class AboutReader(DataSourceReader):
     """Computes the rows on the driver."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
-        rest = {key: text for key, text in options.items() if key.lower() != OPTION.lower()}
-        self._what = next(options[key] for key in options if key not in rest)
+        _, told = take_hints(options)
+        rest = {key: text for key, text in told.items() if key.lower() != OPTION.lower()}
+        self._what = next(told[key] for key in told if key not in rest)
         self._schema = schema
         self._place = Place.of(parse(rest, Use.READ))
 

@@ -9,6 +9,7 @@ keeps what was pushed for one query and applies it to others on the same DataFra
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -36,14 +37,35 @@ ADDRESSES = {"_rowaddr", "_rowid"}
 """Columns that no table lists and every one has: Lance's address of a row, and its id."""
 
 _PARTITION_BYTES = 64 * 2**20
+_SMALL_BYTES = 4 * 2**20  # less than this is not worth a task of its own
+_ROW_BYTES = 16  # what a row costs besides its values, as so many bytes of them
 _BATCH_BYTES = 2 * 2**20  # larger ones cost more: each gets memory that is new to the process
 _BATCH_ROWS = (256, 16 * 1024)
-LIMIT = "secretLimit"
-"""How many rows of a task are enough; the catalog in Java gives it, users never do."""
+SCAN = "secretScan"
+"""What the catalog in Java says of a scan, see `ScanHints`; users never do."""
+
+
+class ScanHints(NamedTuple):
+    """What Spark lets the scan of one query know.
+
+    Attributes:
+        tasks: how many tasks run at once.
+        limit: how many rows of a task are enough.
+    """
+
+    tasks: int | None = None
+    limit: int | None = None
+
+
+def take_hints(options: Mapping[str, str]) -> tuple[ScanHints, dict[str, str]]:
+    """Return what Java said of the scan, and the other options."""
+    rest = {key: text for key, text in options.items() if key.lower() != SCAN.lower()}
+    told = [json.loads(options[key]) for key in options if key not in rest]
+    return ScanHints(**told[0]) if told else ScanHints(), rest
 
 
 class Piece(NamedTuple):
-    """One fragment of one version, and how many bytes it has; or a range of its rows."""
+    """One fragment of one version, and how many bytes of it are read; or a range of its rows."""
 
     version: int
     fragment: int
@@ -145,8 +167,7 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         self._schema = schema
-        told = {key: text for key, text in options.items() if key.lower() != LIMIT.lower()}
-        self._limit = next((int(options[key]) for key in options if key not in told), None)
+        self._hints, told = take_hints(options)
         self._given = parse(told, Use.READ)
         self._place = Place.of(self._given)
 
@@ -163,17 +184,15 @@ class BatchReader(DataSourceReader):
                 self._refuse_addresses(dataset)
             if is_search(self._given):
                 return [SearchPart(version, record if record and record.shards else None)]
-            pieces = [
-                Piece(version, fragment.fragment_id, _bytes_of(fragment))
-                for fragment in dataset.get_fragments()
-            ]
+            pieces = _pieces(dataset, self._schema.fieldNames())
             per_part = self._given.get("fragmentsPerPartition")
+            size = _task_bytes(pieces, self._hints.tasks)
             if record is not None and record.shards:
-                parts = share_out(pieces, per_part)
+                parts = share_out(pieces, per_part, size)
                 return parts_of(record, [fragments_of(part) for part in parts])
             if per_part is None and self._given.get("filter") is None:
-                pieces = [part for piece in pieces for part in _split(dataset, piece)]
-            return share_out(pieces, per_part)
+                return _cut_up(dataset, pieces, size)
+            return share_out(pieces, per_part, size)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
@@ -182,7 +201,7 @@ class BatchReader(DataSourceReader):
         if isinstance(partition, FreshPart):
             return read_fresh(self._place, partition, self._schema, self._given.get("filter"))
         return read_part(
-            self._place, partition, self._schema, self._given.get("filter"), self._limit
+            self._place, partition, self._schema, self._given.get("filter"), self._hints.limit
         )
 
     def _refuse_addresses(self, dataset: Any) -> None:  # noqa: ANN401 - untyped pylance
@@ -207,33 +226,66 @@ def with_addresses(schema: pa.Schema) -> pa.Schema:
     return schema
 
 
+def _pieces(dataset: Any, names: Sequence[str]) -> list[Piece]:  # noqa: ANN401 - untyped pylance
+    """Return the fragments, with how many bytes a read of these columns takes of each."""
+    widths = {field.name: width_of(field.type) for field in dataset.schema}
+    share = sum(widths.get(name, 0) for name in names) / max(1, sum(widths.values()))
+    return [
+        Piece(
+            int(dataset.version),
+            fragment.fragment_id,
+            1 + int(_bytes_of(fragment) * share) + int(fragment.physical_rows) * _ROW_BYTES,
+        )
+        for fragment in dataset.get_fragments()
+    ]
+
+
 def _bytes_of(fragment: Any) -> int:  # noqa: ANN401 - untyped pylance
     return sum(int(file.file_size_bytes or 0) for file in fragment.metadata.files)
 
 
-def _split(dataset: Any, piece: Piece) -> Iterator[Piece]:  # noqa: ANN401 - untyped pylance
-    """Yield ranges of a large fragment's rows, so that a compacted table is read in parallel.
+def _task_bytes(pieces: Iterable[Piece], tasks: int | None) -> int:
+    """Return how much one task reads: little enough that all that run at once have some."""
+    if tasks is None:
+        return _PARTITION_BYTES
+    fair = -(-sum(piece.size for piece in pieces) // tasks)
+    return min(_PARTITION_BYTES, max(_SMALL_BYTES, fair))
+
+
+def _cut_up(dataset: Any, pieces: Sequence[Piece], size: int) -> list[InputPartition]:  # noqa: ANN401 - untyped pylance
+    """Return tasks of one size: whole fragments, and ranges of the rows of those between two.
 
     Only without a filter: with one, Lance counts the rows that meet it.
     """
-    parts = piece.size // _PARTITION_BYTES
-    if parts < 2:  # noqa: PLR2004 - one piece is the fragment itself
-        yield piece
-        return
-    rows = int(dataset.get_fragment(piece.fragment).count_rows())
-    step = -(-rows // parts)
-    for start in range(0, rows, step):
-        size = piece.size // parts
-        yield piece._replace(size=size, start=start, rows=min(step, rows - start))
+    total = sum(piece.size for piece in pieces)
+    count = max(1, -(-total // size))
+    tasks: list[list[Piece]] = [[] for _ in range(count)]
+    begun = 0
+    for piece in pieces:
+        end = begun + piece.size
+        first, last = begun * count // total, (end - 1) * count // total
+        if first == last:
+            tasks[first].append(piece)
+        else:
+            rows = int(dataset.get_fragment(piece.fragment).count_rows())
+            inner = [total * number // count - begun for number in range(first + 1, last + 1)]
+            cuts = [0, *(rows * place // piece.size for place in inner), rows]
+            for task, (start, until) in enumerate(itertools.pairwise(cuts), first):
+                if start < until:
+                    tasks[task].append(piece._replace(start=start, rows=until - start))
+        begun = end
+    return [ReadPart(tuple(task)) for task in tasks if task]
 
 
-def share_out(pieces: Iterable[Piece], per_part: int | None) -> list[InputPartition]:
+def share_out(
+    pieces: Iterable[Piece], per_part: int | None, size: int = _PARTITION_BYTES
+) -> list[InputPartition]:
     """Return which task reads what: so many fragments each, or what makes a good size."""
     parts: list[InputPartition] = []
     group: list[Piece] = []
     for piece in pieces:
         group.append(piece)
-        full = sum(p.size for p in group) >= _PARTITION_BYTES
+        full = sum(p.size for p in group) >= size
         if len(group) == per_part or (per_part is None and full):
             parts.append(ReadPart(tuple(group)))
             group = []
@@ -262,7 +314,7 @@ def read_part(
         InvalidInputError: a value has no place in Spark's type.
     """
     pieces = part.pieces if isinstance(part, ReadPart) else ()  # Spark makes one of its own of none
-    for (version, start, rows), group in itertools.groupby(pieces, key=_together):
+    for (version, start, rows, _), group in itertools.groupby(pieces, key=_together):
         dataset = place.plain(version)
         there = set(dataset.schema.names)
         asked = ADDRESSES & (set(schema.fieldNames()) - there)
@@ -290,8 +342,8 @@ def _batch_rows(schema: pa.Schema, names: Sequence[str]) -> int:
     return max(least, min(most, _BATCH_BYTES // max(1, width)))
 
 
-def _together(piece: Piece) -> tuple[int, int, int | None]:
+def _together(piece: Piece) -> tuple[int, int, int | None, int | None]:
     """Return what whole fragments of a version share, and no two ranges of rows do."""
     if piece.rows is None:
-        return (piece.version, 0, None)
-    return (piece.version, piece.start, piece.rows)
+        return (piece.version, 0, None, None)
+    return (piece.version, piece.start, piece.rows, piece.fragment)

@@ -1,6 +1,8 @@
 package org.holdfast.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.JsonNodeFactory;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.HashMap;
@@ -8,6 +10,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.OptionalLong;
 import java.util.Set;
+import org.apache.spark.SparkContext;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.Scan;
@@ -28,6 +31,8 @@ final class HoldfastScan implements SupportsReportStatistics {
   private final String condition;
   private final boolean pins;
   private final int limit;
+  private boolean streams;
+  private Batch batch; // of the version that is pinned
 
   HoldfastScan(
       HoldfastTable table, StructType columns, Map<String, String> options, String condition, boolean pins, int limit) {
@@ -60,22 +65,43 @@ final class HoldfastScan implements SupportsReportStatistics {
     return "holdfast " + table.name() + " columns: " + Arrays.toString(columns.fieldNames()) + rows + most;
   }
 
+  /** Plans the tasks: once where the version is pinned, however often Spark plans the query anew. */
   @Override
-  public Batch toBatch() {
+  public synchronized Batch toBatch() {
+    if (batch != null) {
+      return batch;
+    }
     Map<String, String> all = new HashMap<>(options);
-    JsonNode pinned = table.facts.path("pin");
-    if (pins && !pinned.isMissingNode()) {
+    boolean pinned = pins && table.facts.has("pin");
+    if (pinned) {
       all.keySet().removeIf(key -> WHEN.contains(key.toLowerCase(Locale.ROOT)));
-      all.put("versionAsOf", pinned.asText());
+      all.put("versionAsOf", table.facts.get("pin").asText());
     }
+    all.put("secretScan", hints());
+    Batch planned = new ColumnBatch(Python.source(), columns, all);
+    batch = pinned ? planned : null;
+    return planned;
+  }
+
+  /** Returns what Python is told of the scan, in JSON. */
+  private String hints() {
+    ObjectNode hints = JsonNodeFactory.instance.objectNode();
+    hints.put("tasks", SparkContext.getOrCreate().defaultParallelism());
     if (limit >= 0) {
-      all.put("secretLimit", Integer.toString(limit));
+      hints.put("limit", limit);
     }
-    return python(all).toBatch();
+    return hints.toString();
+  }
+
+  /** Tells what Spark gets: batches of columns, but of a stream rows. */
+  @Override
+  public ColumnarSupportMode columnarSupportMode() {
+    return streams ? ColumnarSupportMode.UNSUPPORTED : ColumnarSupportMode.SUPPORTED;
   }
 
   @Override
   public MicroBatchStream toMicroBatchStream(String checkpoint) {
+    streams = true;
     return python(options).toMicroBatchStream(checkpoint);
   }
 

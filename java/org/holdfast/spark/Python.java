@@ -20,6 +20,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  */
 final class Python {
   private static final ObjectMapper JSON = new ObjectMapper();
+  static final String NAME = "holdfast"; // of the data source
   private static final String QUESTION = "secretAsk"; // Spark hides options with this word
 
   private Python() {}
@@ -35,9 +36,9 @@ final class Python {
   }
 
   /** Returns a new data source: nothing of one query reaches another. */
-  private static PythonDataSourceV2 source() {
+  static PythonDataSourceV2 source() {
     PythonDataSourceV2 source = new PythonDataSourceV2();
-    source.setShortName("holdfast");
+    source.setShortName(NAME);
     return source;
   }
 
