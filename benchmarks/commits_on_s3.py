@@ -282,8 +282,11 @@ class Servers:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return what a process has used, as the system counts it."""
-    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    """Return what a process has used, as the system counts it; nothing of one that has ended."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):  # a worker of the database's
+        return 0.0
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 

@@ -32,7 +32,14 @@ from model.decide_scenarios import (
     staged,
     upon_each_other,
 )
-from model.help_scenarios import Forgotten, Removed
+from model.help_scenarios import (
+    FirstLook,
+    Forgotten,
+    LookedAhead,
+    Removed,
+    RemovedWhenSeen,
+    SilentOnce,
+)
 
 SETUPS = [
     Setup(name="conditional put, 2 actors", make=conditional, faults=1, crashes=1),
@@ -261,6 +268,9 @@ SCENARIOS: list[Scenario] = [
     *(setup.scenario() for setup in SETUPS),
     Forgotten(name="forgetful, helped", make=inline).scenario(),
     Removed(name="helped, the table is made anew", make=PATIENT).scenario(),
+    LookedAhead(name="forgetful, looked ahead", make=inline).scenario(),
+    FirstLook(name="waits, the table is made anew", make=PATIENT, store=RemovedWhenSeen).scenario(),
+    FirstLook(name="waits, no answer", make=PATIENT, store=SilentOnce).scenario(),
     creators(stores=1),
     creators(stores=1, crashes=1),
     creators(stores=2, crashes=1),

@@ -39,7 +39,14 @@ from model.decide_scenarios import (
     staged,
     upon_each_other,
 )
-from model.help_scenarios import Forgotten, Removed
+from model.help_scenarios import (
+    FirstLook,
+    Forgotten,
+    LookedAhead,
+    Removed,
+    RemovedWhenSeen,
+    SilentOnce,
+)
 
 CONDITIONAL = "holdfast.arbiter._conditional"
 RECORDED = "holdfast.arbiter._recorded"
@@ -56,7 +63,7 @@ class Mutant(NamedTuple):
     """One safeguard off: how, in which world, and what the explorer says."""
 
     name: str
-    setup: Setup | Forgotten | Removed
+    setup: Setup | Forgotten | Removed | FirstLook
     says: str
 
 
@@ -110,6 +117,7 @@ READ_BACK_REFUSED = """\
             decision"""
 LOOK = "(body,) = self._look([name])"
 LOOK_AWAY = "body = None"
+LOOK_AHEAD = "return answers[0] if isinstance(answers[0], bytes) else None"
 LOOK_AGAIN = """\
         record = self._record(name)
         if record is not None:
@@ -418,8 +426,8 @@ CHAIN_MUTANTS = [
         THREE.but(
             make=careless_chain(
                 (
-                    "behind = self._complete(name, winner, ours, before)",
-                    "behind = () if chains else self._complete(name, winner, ours, before)",
+                    "tail = self._complete(name, winner, ours, before)",
+                    "tail = _NO_TAIL if chains else self._complete(name, winner, ours, before)",
                 )
             )
         ),
@@ -544,6 +552,10 @@ def careless_tail(*changes: Change) -> Maker:
     return recorded_with(INLINE, factory, most_unfinished=1, patience=1, clock=RushingClock)
 
 
+def careless_wait(*changes: Change) -> Maker:
+    return recorded_with(INLINE, mutate(RECORDED, *changes).RecordedDecisions, patience=1)
+
+
 SHORT_TAIL = THREE.but(
     program=line_up,
     preemptions=1,
@@ -641,27 +653,23 @@ TURN_MUTANTS += [
         FORGETFUL.but(
             make=careless_chain(
                 (
-                    "looked = self._look([waiting[0][0]])[0] if waiting else None",
+                    "looked = self._look([Name(waiting[0][1].path, series, waiting[0][0])])[0]",
                     "looked = None",
-                )
+                ),
+                (LOOK_AHEAD, "return None"),
             )
         ),
         "CHANGED",
     ),
 ]
-COMPARED = "            self._finish(name, record, ours, body)\n            behind"
-BELIEVED = COMPARED.replace("self._finish", "body is None and self._finish")
+COMPARED = "            looked = self._finish_and_look(name, record, ours, body, beyond)"
+BELIEVED = COMPARED.replace("self._finish", "body or self._finish")
 HELP_MUTANTS = [
     Mutant(
         "store forgets its newest entry, a helper does not look at later names",
         Forgotten(
             name="m",
-            make=careless_chain(
-                (
-                    "looked = answers[0] if answers and isinstance(answers[0], bytes) else None",
-                    "looked = None",
-                )
-            ),
+            make=careless_chain((LOOK_AHEAD, "return None")),
         ),
         "CHANGED",
     ),
@@ -674,6 +682,41 @@ HELP_MUTANTS = [
                     "return [*calls, partial(self._refuse_replaced, names[0])] if names else []",
                     "return [*calls, lambda: None]",
                 )
+            ),
+        ),
+        "HARM",
+    ),
+    Mutant(
+        "store forgets its newest entry, a look made for another record counts",
+        LookedAhead(
+            name="m",
+            make=careless_chain(("looked if behind[:1] == beyond[:1] else _NOT_YET", "looked")),
+        ),
+        "CHANGED",
+    ),
+    Mutant(
+        "store forgets its newest entry, nobody looks ahead",
+        LookedAhead(name="m", make=careless_chain((LOOK_AHEAD, "return None"))),
+        "CHANGED",
+    ),
+    Mutant(
+        "who waits does not look at the pin",
+        FirstLook(
+            name="m",
+            store=RemovedWhenSeen,
+            make=careless_wait(
+                ("[] if number else [partial(self._refuse_replaced, name)]", "[lambda: None]")
+            ),
+        ),
+        "HARM",
+    ),
+    Mutant(
+        "who waits takes silence for a free name",
+        FirstLook(
+            name="m",
+            store=SilentOnce,
+            make=careless_wait(
+                ("return None if there is None and pin else _NOT_YET", "return None")
             ),
         ),
         "HARM",

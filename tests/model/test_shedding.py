@@ -39,7 +39,7 @@ def test_mutant_that_sheds_a_body_before_its_copy_is_killed(
     sheds_at_every_decision: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_shedding, "LEAST", 0)  # its own as well
-    before = "            behind = self._complete("
+    before = "            tail = self._complete("
     shed = "            shed_bodies(self._commit_store, self._series(name), name.number)"
     careless = mutate("holdfast.arbiter._recorded", (before, f"{shed}\n{before}"))
     setup = SETUPS[0].but(make=recorded_with(1 << 16, careless.RecordedDecisions))

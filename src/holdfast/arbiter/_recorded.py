@@ -28,7 +28,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._ids import TOKEN_PATTERN, Ids, RandomIds
@@ -111,6 +111,19 @@ class _Finished(NamedTuple):
 
 
 _NOTHING = _Finished(-1, None)
+
+_NOT_YET: Literal["not yet"] = "not yet"  # nobody looked, or no answer came
+_Looked: TypeAlias = bytes | Literal["not yet"] | None  # what is at a name; None: nothing
+
+
+class _Tail(NamedTuple):
+    """What was decided beyond a name, and what is at the name of the first of it."""
+
+    records: Sequence[tuple[int, Record]]
+    looked: _Looked = _NOT_YET
+
+
+_NO_TAIL = _Tail(())
 
 
 class RecordedDecisions(Handle):
@@ -264,9 +277,9 @@ class RecordedDecisions(Handle):
             # A repeat with the same token may bring other bytes, rebuilt on another version. The
             # first record stands, and its bytes are the ones that get the name.
             ours = body if winner.sha256 == record.sha256 else None
-            behind = self._complete(name, winner, ours, before)
+            tail = self._complete(name, winner, ours, before)
             if chains:
-                self._help(name.series, behind)
+                self._help(name.series, tail)
             if record.staged != winner.staged:
                 self._remove_staged(record)  # staged for a repeat of what was decided before
             if not name.stands_alone:
@@ -467,27 +480,31 @@ class RecordedDecisions(Handle):
         ours = make_record(name.path, body, record.token, after=None, inline=True)
         return ours.to_finished()
 
-    def _await_previous(self, name: Name, before: Record) -> bytes | None:
+    def _await_previous(self, name: Name, before: Record) -> _Looked:
         """Give whoever decided the name before the time to copy it; for speed alone.
 
         Whatever comes of it: `_finish` copies what is missing, in order.
 
         Returns:
-            What is at our own name, if somebody put it there: then all before it are there, too.
+            What is at our own name. Bytes that somebody put there: then all before it are there,
+            too. None: the one before is there and ours is not, and the pin was looked at beside
+            it, as in step 4. Otherwise that look is yet to be made.
         """
         for number in range(self._patience):
             if self._seen_finished(name.series).number >= name.number - 1:
                 break
             begun = self._clock.elapsed()
-            there, body = self._together(
-                [lambda: self._glimpse(name.path), lambda: self._glimpse(before.path)]
-            )
+            glimpses = [partial(self._glimpse, path) for path in (name.path, before.path)]
+            pin = [] if number else [partial(self._refuse_replaced, name)]
+            there, body, *_ = self._together([*glimpses, *pin])
             if isinstance(there, bytes):
                 return there
             if isinstance(body, bytes):
-                if before.matches(body):
-                    self._note_finished(name.series, _Finished(name.number - 1, before.token))
-                break
+                if not before.matches(body):
+                    break
+                self._note_finished(name.series, _Finished(name.number - 1, before.token))
+                # Who had to wait saw the chain move: whoever moves it is about to copy ours, too.
+                return None if there is None and pin else _NOT_YET
             # A chain moves on one name per round trip. Looking more often than the names ahead of
             # us can arrive would only load the store; half of the expected time keeps us from
             # oversleeping.
@@ -495,32 +512,39 @@ class RecordedDecisions(Handle):
             ahead = name.number - 2 - number - self._finished_through(name.series)
             nap = min(max(ahead, 0), self._most_unfinished) * trip / 2
             self._clock.sleep(max(nap, _NAP_SECONDS * min(number + 1, 3)))
-        return None
+        return _NOT_YET
 
-    def _glimpse(self, path: str) -> bytes | None:
+    def _glimpse(self, path: str) -> _Looked:
         """Return what is at a path, as far as anybody answers."""
         try:
             return self._store.get(path)
-        except HoldfastError:
+        except NotFoundError:
             return None
+        except HoldfastError:
+            return _NOT_YET
 
     # Steps 4 to 6, of our own decision.
     def _complete(
         self, name: Name, record: Record, ours: bytes | None, before: Record | None
-    ) -> Sequence[tuple[int, Record]]:
+    ) -> _Tail:
         """Return what was decided beyond this name meanwhile, and is ours to copy."""
-        # Waiting first is cheaper than copying for others: with eight deciders in a chain each of
-        # them would otherwise copy the whole tail.
-        body = None if before is None else self._await_previous(name, before)
+        meets_others = before is not None and not self._saw_finished(name.series, name.number - 1)
         try:
-            if body is None:
+            # Waiting first is cheaper than copying for others: with eight deciders in a chain each
+            # of them would otherwise copy the whole tail.
+            body = _NOT_YET if before is None else self._await_previous(name, before)
+            if body == _NOT_YET:
                 (body,) = self._look([name])
-            self._finish(name, record, ours, body)
+            # Where others decide, too, the next name is looked at beside our copy.
+            beyond = self._records_beyond(name) if meets_others and body is None else ()
+            looked = self._finish_and_look(name, record, ours, body, beyond)
             behind = self._confirm(name, record)
         except _NO_ANSWER as error:
             raise _unknown(name, decided=True) from error
-        # Two helpers on one tail would only copy the same bytes twice.
-        return behind if body is None else ()  # else whoever copied ours goes on with them
+        if body is not None:
+            return _NO_TAIL  # whoever copied ours goes on: two would copy the same bytes twice
+        # A look counts for the record that was read before it, and for no other one.
+        return _Tail(behind, looked if behind[:1] == beyond[:1] else _NOT_YET)
 
     def _look(self, names: Sequence[Name]) -> list[bytes | None]:
         """Look at names that are about to be copied to, and at the pin (step 4)."""
@@ -531,26 +555,41 @@ class RecordedDecisions(Handle):
         calls: list[Callable[[], object]] = [partial(self._object, name.path) for name in names]
         return [*calls, partial(self._refuse_replaced, names[0])] if names else []
 
-    def _help(self, series: str, behind: Sequence[tuple[int, Record]]) -> None:
+    def _finish_and_look(
+        self,
+        name: Name,
+        record: Record,
+        ours: bytes | None,
+        looked: bytes | None,
+        beyond: Sequence[tuple[int, Record]],
+    ) -> _Looked:
+        """Finish a name; return what is at the first one beyond it, looked at side by side."""
+        names = [Name(one.path, name.series, number) for number, one in beyond[:1]]
+        looks = [partial(_try, call) for call in self._looks(names)]
+        finish = partial(self._finish, name, record, ours, looked)
+        _, *answers = self._together([finish, *looks])
+        if not answers or any(isinstance(one, HoldfastError) for one in answers):
+            return _NOT_YET  # ours is finished all the same
+        return answers[0] if isinstance(answers[0], bytes) else None
+
+    def _help(self, series: str, tail: _Tail) -> None:
         """Copy what was decided meanwhile, as long as more comes; whoever decided it waits for it.
 
         While one is copied, the name of the next one is looked at: so a chain is copied in one
         round trip each, and nobody waits for somebody else to notice. What goes wrong with it
         is theirs to find: our own name is finished and confirmed.
         """
-        waiting = [(Name(record.path, series, number), record) for number, record in behind]
+        waiting, looked = tail
         with suppress(HoldfastError):
-            looked = self._look([waiting[0][0]])[0] if waiting else None
+            if waiting and looked == _NOT_YET:
+                looked = self._look([Name(waiting[0][1].path, series, waiting[0][0])])[0]
             for _ in range(_MOST_HELPED):
                 if not waiting or looked is not None:
                     return  # nothing is left, or somebody else copies them
-                (name, record), *waiting = waiting
-                if not waiting:
-                    beyond = self._records_beyond(name)
-                    waiting = [(Name(one.path, series, number), one) for number, one in beyond]
-                copy = partial(self._finish, name, record, record.body, looked)
-                _, *answers = self._together([copy, *self._looks([one for one, _ in waiting[:1]])])
-                looked = answers[0] if answers and isinstance(answers[0], bytes) else None
+                (number, record), *waiting = waiting
+                name = Name(record.path, series, number)
+                waiting = waiting or self._records_beyond(name)
+                looked = self._finish_and_look(name, record, record.body, looked, waiting)
 
     # Steps 4 and 5.
     def _finish(
@@ -558,7 +597,7 @@ class RecordedDecisions(Handle):
         name: Name,
         record: Record,
         ours: bytes | None = None,
-        looked: bytes | Literal["not yet"] | None = "not yet",
+        looked: _Looked = _NOT_YET,
     ) -> bytes:
         """Make the name hold exactly the decided bytes, and return them.
 
@@ -572,7 +611,7 @@ class RecordedDecisions(Handle):
             self._check_lineage(name, record, seen.token)
         # Looked at before the copy even where the store honours put-if-absent: stores are used here
         # that ignore the condition, and a blind put would overwrite what is there without a word.
-        body = self._object(name.path) if looked == "not yet" else looked
+        body = self._object(name.path) if looked == _NOT_YET else looked
         if body is None:
             # The order is what listings rely on: find_newest takes the highest name it sees, and
             # every name below it must be there.
@@ -580,7 +619,7 @@ class RecordedDecisions(Handle):
             # A look at the pin cannot be older than the look at the name: a table that was made
             # anew has the same names. The remaining window, between this look and the put, is
             # `_stale`'s.
-            if looked == "not yet":
+            if looked == _NOT_YET:
                 self._refuse_replaced(name)
             body = self._copy_to_name(name, record, ours)
         if not record.matches(body):
@@ -916,6 +955,9 @@ class RecordedDecisions(Handle):
         with self._lock:
             return self._finished.get(series, _NOTHING)
 
+    def _saw_finished(self, series: str, number: int) -> bool:
+        return self._seen_finished(series).number >= number
+
     def _note_decided(self, name: Name, record: Record) -> None:
         with self._lock:
             if name.number >= self._decided.get(name.series, (-1, record))[0]:
@@ -961,6 +1003,14 @@ class _ReadOnly(RecordedDecisions):
 
 def _read_only(path: str) -> PermissionDeniedError:
     return PermissionDeniedError("this handle is for reading only", name=path)
+
+
+def _try(call: Callable[[], object]) -> object:
+    """Return the answer of a call, or the error that it raised."""
+    try:
+        return call()
+    except HoldfastError as error:
+        return error
 
 
 def _marks(body: bytes) -> set[bytes]:
