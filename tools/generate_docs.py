@@ -94,13 +94,12 @@ REQUIREMENTS: Mapping[str, Mapping[str, str]] = {
     "Spark, first class": {
         "S1": "A query reads only the columns and rows it needs; counts come from metadata; "
         "compacted tables still read in parallel.",
-        "S2": "Tables by name in SQL: create, insert, select, time travel, delete, describe, drop "
-        "by our rules. `UPDATE` and `MERGE INTO` in SQL are not built.",
+        "S2": "Tables by name in SQL: create, insert, select, time travel, `UPDATE`, `DELETE`, "
+        "`MERGE INTO`, describe, drop by our rules.",
         "S3": "Conditional and partial merges, update and delete by condition; changes of "
         "different rows do not restart each other.",
-        "S4": "Streams into the log by `foreachBatch(ingest(...))`, and changes out as a stream "
-        "and in Python, each once. The sink form `into=log` and Spark's own `changes()` are not "
-        "built.",
+        "S4": "Streams into the log by `foreachBatch(ingest(...))` or the sink `into=log`, and "
+        "changes out as a stream, in Python and by Spark's own `changes()`, each once.",
     },
     "On call": {
         "O1": "`doctor` is right: no false alarm on healthy tables, no silence on broken ones, "
