@@ -158,6 +158,16 @@ def test_columns_and_properties_are_altered(spark: SparkSession, made: str) -> N
             spark.sql(f"ALTER TABLE {made} {statement}")
 
 
+@pytest.mark.requirement("S2")
+def test_a_comment_of_a_table_is_kept(spark: SparkSession, name: str) -> None:
+    spark.sql(
+        f"CREATE TABLE lake.{name} (id BIGINT) COMMENT 'ships' TBLPROPERTIES ('primaryKey' = 'id')"
+    )
+    assert "COMMENT 'ships'" in rows(spark, f"SHOW CREATE TABLE lake.{name}")[0][0]
+    spark.sql(f"COMMENT ON TABLE lake.{name} IS 'boats'")
+    assert ("Comment", "boats", "") in rows(spark, f"DESCRIBE EXTENDED lake.{name}")
+
+
 def test_namespaces(spark: SparkSession, name: str) -> None:
     spark.sql(f"CREATE NAMESPACE lake.{name}")
     with pytest.raises(AnalysisException, match="ALREADY_EXISTS"):
@@ -501,6 +511,9 @@ def test_a_stream_from_one_table_by_name_into_another(
         ("CREATE TABLE lake.`../bad` (a INT)", "name"),
         ("CREATE TABLE lake.bad (`a.b` INT)", "dot in its name"),
         ("CREATE TABLE lake.bad (a STRING COLLATE UTF8_LCASE)", "collate"),
+        ("CREATE TABLE lake.bad (a VARCHAR(5))", "type that cannot be stored"),
+        ("CREATE TABLE lake.bad (a ARRAY<CHAR(5)>)", "type that cannot be stored"),
+        ("CREATE TABLE lake.bad COMMENT 'x' AS SELECT 1 a", "COMMENT ON TABLE"),
     ],
 )
 def test_a_statement_that_cannot_be_kept_is_refused(

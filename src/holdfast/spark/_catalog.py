@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,7 @@ _NOT_EMPTY = "not_empty"
 # What Spark adds to a table's properties of its own accord, and a table here need not keep.
 _OF_SPARK = {"owner", "external", "is_managed_location", "table_type"}
 _CREATION = ("primaryKey", "vectorColumns", "commitStoreUrl")
+_COMMENT = "comment"
 _TRIES = 5
 
 Question = Mapping[str, Any]  # Any: JSON
@@ -273,6 +275,11 @@ def _creation(question: Question, options: Options) -> tuple[SparkOptions, dict[
                 )
         elif key == "location":
             _check_place(text, _location(question, options))
+        elif key == _COMMENT:
+            raise InvalidInputError(
+                "a table that is made or replaced with its rows gets no comment: say "
+                "COMMENT ON TABLE ... IS afterwards"
+            )
         elif key not in _CREATION:
             known = suggestion(key, list(_CREATION))
             raise InvalidInputError(f"a table has no property {key!r}{known} when it is made")
@@ -306,16 +313,22 @@ def _plan_create(question: Question, options: Options) -> Mapping[str, Any]:
 def _create(question: Question, options: Options) -> Mapping[str, Any]:
     from holdfast.lifecycle import create_table  # noqa: PLC0415 - workers do without
 
-    given, _ = _creation(question, options)
+    properties = dict(question["properties"])
+    comment = properties.pop(_COMMENT, None)
+    given, _ = _creation({**question, "properties": properties}, options)
     frame = spark.StructType.fromJson(json.loads(question["schema"]))
     place = Place.of(given)
-    create_table(
+    table = create_table(
         place.uri,
         table_schema(frame, given.sizes),
         primary_key=given.get("primaryKey") or (),
         commit_store=place.commit_store,
         storage_options=place.storage,
-    ).close()
+    )
+    with closing(table):
+        if comment is not None:
+            with translate_errors(table.uri):
+                table.dataset().update_config({_COMMENT: comment})
     return {}
 
 

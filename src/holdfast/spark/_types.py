@@ -17,7 +17,8 @@
 | struct, map, null                    | struct, map, void            | the same             |
 
 Everything else is refused by name: blobs, times of day, year-month and calendar intervals,
-variants, geometry, user-defined types, text with a collation, decimals of more than 38 digits.
+variants, geometry, user-defined types, text with a collation or a length, decimals of more than
+38 digits.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ _REFUSED = (
     spark.VariantType,
     spark.YearMonthIntervalType,
     spark.CalendarIntervalType,
+    spark.CharType,  # Spark pads and cuts by a length that a table would forget
+    spark.VarcharType,
     *(getattr(spark, name) for name in ("TimeType", "GeometryType", "GeographyType")
       if hasattr(spark, name)),
 )  # fmt: skip
