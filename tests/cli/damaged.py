@@ -380,7 +380,7 @@ DAMAGES: Mapping[str, Damage] = {
         lambda s: shutil.rmtree(_shard_manifests(s)[0].parent),
         "shard_problem",
         "has no manifest",
-        {**_all(3, ("shard show", "shard repair", "wal repair")), "wal reset": 2, "ingest": 9},
+        {**_all(3, ("shard show", "shard repair", "wal repair")), "wal reset": 2, "ingest": 8},
         on=("condition",),
     ),
     "the shard manifests are gone, the records hold them": Damage(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sqlite3
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,12 +19,21 @@ import pytest
 
 import holdfast
 from holdfast.arbiter import Key, RecordedDecisions, connect_commit_store, open_arbiter
+from holdfast.arbiter.stores.sqlite import SqliteCommitStore
 from holdfast.cli import main
-from holdfast.errors import CorruptError, InvalidInputError, NotFoundError
+from holdfast.errors import (
+    CommitStoreRegressedError,
+    CorruptError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+)
 from holdfast.formats import SSTABLE_MANIFEST, Record, encode_record, make_record, version_name
 from holdfast.formats._wal_names import entry_name
-from holdfast.storage import open_store
+from holdfast.storage import ObjectStore, open_store
 from holdfast.upkeep import Candidate, Diagnosis, Doubt, Finding, FindingKind, Severity, doctor
+from holdfast.upkeep import _doctor as doctor_module
+from holdfast.upkeep import _doctor_shards as shards_module
 from holdfast.upkeep._candidates import _doubt
 from holdfast.upkeep._survey import survey
 from upkeep.stock import append, ids_in, lose, lose_after_showing, rows, take_away
@@ -517,6 +528,11 @@ def test_a_shard_without_a_manifest(tmp_path: Path) -> None:
     assert (finding.severity, finding.shard) == (Severity.PROBLEM, shard)
     assert "no manifest: 2 log entries, and 0 generations merged" in finding.what
     assert finding.path == f"_mem_wal/{shard}"
+    before = files_in(uri)
+    for _ in range(2):  # a first manifest would hide what was flushed, and end this finding
+        with pytest.raises(CorruptError, match="rows and no manifest"):
+            table.claim_writer("unsharded")
+    assert files_in(uri) == before
 
 
 @pytest.mark.requirement("O1")
@@ -782,6 +798,151 @@ def test_what_changes_no_rows_is_not_written_past_a_log(tmp_path: Path) -> None:
     table.append([{"k": 2}])
     lance.dataset(table.uri).create_scalar_index("k", "BTREE")
     assert doctor(table.uri).findings == ()
+
+
+# What the examination says beside the kind of a finding
+
+
+def test_a_check_of_the_commit_store_that_fails_is_told(
+    tied: holdfast.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_self: object) -> Iterator[str]:
+        raise UnavailableError("it fell silent")
+
+    monkeypatch.setattr(SqliteCommitStore, "check", fail)
+    finding = only(tied.uri, FindingKind.COMMIT_STORE)
+    assert "not fit to decide: it fell silent" in finding.what
+
+
+def test_a_pin_problem_is_as_old_as_the_pin(tied: holdfast.Table) -> None:
+    pin = Path(tied.uri, "_holdfast/pin.json")
+    pin.write_text("{")
+    os.utime(pin, (1_000_000_000, 1_000_000_000))
+    since = only(tied.uri, FindingKind.PIN).since
+    assert since is not None
+    assert since.timestamp() == 1_000_000_000
+
+
+def test_a_damaged_pin_of_a_table_without_versions(tied: holdfast.Table) -> None:
+    Path(tied.uri, "_holdfast/pin.json").write_text("{")
+    shutil.rmtree(Path(tied.uri, "_versions"))
+    kinds = {finding.kind for finding in examine(tied.uri).findings}
+    assert kinds == {FindingKind.PIN, FindingKind.MISSING}
+
+
+def test_the_commit_store_in_the_table_is_checked_by_its_address(
+    tied: holdfast.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise UnavailableError("it fell silent")
+
+    monkeypatch.setattr(doctor_module, "records_of", fail)
+    finding = only(tied.uri, FindingKind.COMMIT_STORE)
+    assert finding.command == f"holdfast store check sqlite:///{tied.uri}/_holdfast/commits.db"
+    assert follow(finding) == 0
+
+
+def test_a_commit_store_that_forgot_as_it_is_opened(
+    tied: holdfast.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise CommitStoreRegressedError("it forgot")
+
+    monkeypatch.setattr(doctor_module, "records_of", fail)
+    finding = only(tied.uri, FindingKind.REGRESSED)
+    assert finding.command == f"holdfast repair {tied.uri} --confirm"
+
+
+def test_stray_objects_are_told_once_and_since_the_oldest(tied: holdfast.Table) -> None:
+    """What is in a folder of its own kind is not unknown besides."""
+    for number, name in enumerate(("one", "two")):
+        file = Path(tied.uri, "_holdfast/temporary", name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"12345")
+        os.utime(file, (1_000_000_000 + number, 1_000_000_000 + number))
+    since = only(tied.uri, FindingKind.STRAY).since
+    assert since is not None
+    assert since.timestamp() == 1_000_000_000
+
+
+def test_one_file_of_an_index_is_named_and_not_its_folder(plain: str) -> None:
+    append(plain, None, *range(1, 9))
+    lance.dataset(plain).create_scalar_index("id", "BTREE")
+    (file,) = Path(plain, "_indices").glob("*/page_data.lance")
+    file.unlink()
+    assert only(plain, FindingKind.MISSING).path == str(file.relative_to(plain))
+
+
+@pytest.mark.parametrize("name", ["ShardManifests", "repair_log"])
+def test_a_store_without_an_answer_is_no_damage_of_a_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    uri = str(tmp_path / "t.lance")
+    table = holdfast.create_table(uri, KEYED, primary_key=["id"])
+    with table.claim_writer("unsharded") as writer:
+        writer.put(keyed(1))
+
+    def fail(*_: object) -> None:
+        raise UnavailableError("it fell silent")
+
+    monkeypatch.setattr(shards_module, name, fail)
+    with pytest.raises(UnavailableError, match="it fell silent"):
+        doctor(uri)
+
+
+def test_what_is_written_while_doctor_looks_is_not_missed(
+    plain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is younger than the listing is asked for by its name."""
+    append(plain, None, 1)
+
+    def without_data(store: ObjectStore, *given: Any, **named: Any) -> Any:
+        seen = survey(store, *given, **named)
+        objects = {p: info for p, info in seen.objects.items() if not p.startswith("data/")}
+        return replace(seen, objects=objects)
+
+    monkeypatch.setattr(doctor_module, "survey", without_data)
+    assert [f for f in doctor(plain).findings if f.kind is FindingKind.MISSING] == []
+
+
+def test_a_hole_is_as_old_as_the_entry_after_it(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t.lance")
+    table = holdfast.create_table(uri, KEYED, primary_key=["id"])
+    with table.claim_writer("unsharded"):
+        pass
+    (shard,) = table.shards()
+    with table.claim_appender(shard) as appender:
+        positions = [appender.append(keyed(n).to_batches()[0]).position for n in range(3)]
+    Path(uri, entry_name(shard, positions[1]).path).unlink()
+    os.utime(Path(uri, entry_name(shard, positions[2]).path), (1_000_000_000, 1_000_000_000))
+    since = only(uri, FindingKind.LOG).since
+    assert since is not None
+    assert since.timestamp() == 1_000_000_000
+
+
+def test_candidates_come_oldest_first(plain: str) -> None:
+    """Also where the worst comes first among the findings."""
+    lose(plain, 1)
+    append(plain, None, 5, mode="overwrite")
+    lose(plain, 2)
+    found = examine(plain)
+    assert [one.read_version for one in found.candidates] == [1, 2]
+    assert [f.severity for f in found.findings] == [Severity.WARNING, Severity.NOTE]
+
+
+def test_doctor_closes_the_commit_store(
+    tied: holdfast.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[object] = []
+    real = RecordedDecisions.close
+
+    def close(self: RecordedDecisions) -> None:
+        closed.append(self)
+        real(self)
+
+    monkeypatch.setattr(RecordedDecisions, "close", close)
+    doctor(tied.uri)
+    assert len(closed) >= 1
 
 
 def test_every_kind_of_finding_and_doubt_has_a_test() -> None:

@@ -23,7 +23,7 @@ from holdfast.arbiter import (
 from holdfast.core import TableCore
 from holdfast.errors import HoldfastError, PermissionDeniedError, PoisonedError, UnavailableError
 from holdfast.formats._wal_names import position_of
-from holdfast.storage import LocalStore, ObjectStore
+from holdfast.storage import FullDiskError, LocalStore, ObjectStore
 from holdfast.wal import Entry, WalAppender, WalTailer
 from storage.mounts import mounted, remount
 
@@ -104,6 +104,30 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(
         # The file of a commit store may have room of its own for the first of them.
         assert refused and min(refused) <= 1
         assert 11 in acknowledged
+
+
+@pytest.mark.requirement("L10")
+def test_a_full_commit_store_has_stored_nothing(tmp_path: Path) -> None:
+    """SQLite undoes what finds no room, so the outcome is known, and the writer goes on."""
+    with (
+        mounted(tmp_path / "small", "size=1m") as folder,
+        deciding(folder / "t", "sqlite") as (store, arbiter),
+    ):
+        appender = WalAppender.claim(TableCore(store, arbiter), SHARD)
+        ballast = Ballast(folder)
+        ballast.leave(0)
+        for number in range(100):  # until the room inside its file is used up
+            try:
+                appender.append(rows(number))
+            except FullDiskError as error:
+                refused, told = number, error
+                break
+            except HoldfastError:  # decided, and no room to copy it
+                appender = WalAppender.claim(TableCore(store, arbiter), SHARD)
+        assert "disk of the commit store's file is full" in str(told)
+        ballast.remove()
+        appender.append(rows(refused))
+        assert found(WalTailer(TableCore(store, arbiter), SHARD).entries()).count(refused) == 1
 
 
 def found(entries: Iterable[Entry]) -> list[int]:

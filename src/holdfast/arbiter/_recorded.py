@@ -77,7 +77,7 @@ from holdfast.formats import (
     number_of,
     pack_body,
 )
-from holdfast.storage import Handle, ObjectStore
+from holdfast.storage import FullDiskError, Handle, ObjectStore
 
 # What tells us nothing of a decision that was made: it stands, whatever these say. A table
 # that was released and adopted again keeps it, one that was made anew does not.
@@ -426,9 +426,9 @@ class RecordedDecisions(Handle):
                 there = self._commit_store.put_if_absent(key, value)
                 return record if there is None else decode_record(there)
             except UnavailableError as error:
-                # A busy store has refused before it wrote. After a silent try that is no answer any
-                # more: the try before may have landed.
-                if isinstance(error, BusyError) and not sent:
+                # A busy or full store has refused before it wrote. After a silent try that is no
+                # answer any more: the try before may have landed.
+                if isinstance(error, BusyError | FullDiskError) and not sent:
                     raise  # waited long enough already, and stored nothing
                 sent = True
                 attempt.reason = why = str(error)

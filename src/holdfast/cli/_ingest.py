@@ -16,7 +16,13 @@ from holdfast.cli._declare import Target
 from holdfast.cli._output import SESSION, Exit, print_result, tell
 from holdfast.cli._sources import Source, read_batches
 from holdfast.cli._terminal import Bar
-from holdfast.errors import FencedError, HoldfastError, InvalidInputError, NotFoundError
+from holdfast.errors import (
+    FencedError,
+    HoldfastError,
+    InvalidInputError,
+    NotFoundError,
+    PoisonedError,
+)
 from holdfast.shard import Shard, ShardWriter, ShardWriterConfig, read_newest_base
 from holdfast.txn import AppTxn, parse_txn
 
@@ -34,6 +40,7 @@ _FORMATS = {
 }
 _BATCH_ROWS = 5_000
 _STEP_ROWS = 50_000
+_FULL = "is full"  # what every store says of a full disk
 
 
 def run(
@@ -100,6 +107,11 @@ def _with_durable(error: HoldfastError, rows: int) -> HoldfastError:
         message = (
             "another process owns this shard now, and this one stopped: let one process write to "
             "a shard, or give each rows of its own"
+        )
+    elif isinstance(error, PoisonedError) and _FULL in str(error.details.get("reason")):
+        message = (
+            "the disk is full: make room, then run it again with --txn, since rows of the put "
+            "under way may be durable"
         )
     return type(error)(message, **{**error.details, "durable_rows": rows})
 

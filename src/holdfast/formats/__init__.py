@@ -262,6 +262,7 @@ if TYPE_CHECKING:
         position_of,
         quarantine_folder,
         quarantine_path,
+        shard_folder,
         shard_manifest_folder,
         shard_manifest_name,
         shard_of,
@@ -486,6 +487,7 @@ __all__ = [
     "renumber_columns",
     "scalar_bytes",
     "set_aside_path",
+    "shard_folder",
     "shard_id_of_bucket",
     "shard_id_of_value",
     "shard_id_unsharded",
@@ -609,8 +611,8 @@ __getattr__ = load_names(
         "_wal_names": (
             "MEM_WAL_FOLDER BoundaryKind boundary_folder boundary_of boundary_path "
             "boundary_stamp_path entry_name log_folder number_of position_of "
-            "quarantine_folder quarantine_path shard_manifest_folder shard_manifest_name "
-            "shard_of shard_version_of version_hint_path"
+            "quarantine_folder quarantine_path shard_folder shard_manifest_folder "
+            "shard_manifest_name shard_of shard_version_of version_hint_path"
         ),
     },
 )

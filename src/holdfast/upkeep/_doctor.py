@@ -180,7 +180,7 @@ def _tie(uri: str, options: StorageOptions, store: ObjectStore, commit_store: st
         pin = read_pin(store)
     except CorruptError as error:
         advice = "until then nobody opens the table: put it back with the command"
-        return _Tie(problems=(_pin_problem(uri, store, str(error), advice),))
+        return _Tie(problems=(_pin_problem(uri, str(error), advice),))
     if pin is None:
         return _Tie()
     return _ask_arbiter(uri, options, store, pin, commit_store)
@@ -196,7 +196,7 @@ def _ask_arbiter(
     except PinMismatchError as error:
         # The message has the way out, for each case its own.
         advice = "until then nobody can write to the table"
-        problem = _pin_problem(uri, store, str(error), advice)
+        problem = _pin_problem(uri, str(error), advice)
     except HoldfastError as error:
         problem = _store_problem(uri, store, pin, error)
     else:
@@ -229,10 +229,7 @@ def _unfit(pin: Pin, arbiter: Arbiter) -> Iterator[Finding]:
         )
 
 
-def _pin_problem(uri: str, store: ObjectStore, what: str, advice: str) -> Finding:
-    info = None
-    with suppress(NotFoundError):
-        info = store.head(PIN_PATH)
+def _pin_problem(uri: str, what: str, advice: str) -> Finding:
     return Finding(
         kind=FindingKind.PIN,
         severity=Severity.PROBLEM,
@@ -240,7 +237,6 @@ def _pin_problem(uri: str, store: ObjectStore, what: str, advice: str) -> Findin
         advice=advice,
         command=f"holdfast repair {uri}",
         path=PIN_PATH,
-        since=stamp_of(info),
     )
 
 

@@ -52,6 +52,9 @@ from holdfast.formats import (
     check_shard_id,
     decode_shard_manifest,
     encode_shard_manifest,
+    generation_of,
+    position_of,
+    shard_folder,
     shard_manifest_folder,
     shard_manifest_name,
     shard_version_of,
@@ -128,11 +131,12 @@ class ShardManifests:
         Raises:
             FencedError: another writer claimed it at the same time.
             SealedError: the shard is sealed.
+            CorruptError: it has rows and no manifest: somebody deleted its manifests.
             CommitUnknownError: the outcome could not be learnt; claim again.
             Other errors: as for `latest`.
         """
         for _ in range(_CLAIMS):
-            current = self.latest()
+            current = self.latest() or self._latest_beside_rows()
             wanted = self._successor(current, shard_spec_id, field_entries, first_generation)
             theirs = self._decide(wanted)
             if theirs is None:
@@ -217,6 +221,29 @@ class ShardManifests:
                 return current
             version = self._newest_listed()  # newer ones were decided, and deleted, meanwhile
         raise self._too_many()
+
+    def _latest_beside_rows(self) -> ShardManifest | None:
+        """Return the newest version of a shard that seemed new; None if it is.
+
+        A first manifest for rows that are there would hide those that were flushed, and vacuum
+        would take them. Every row comes after a manifest, and the newest manifest stays, so
+        whoever finds rows and then no manifest knows that it was deleted.
+
+        Raises:
+            CorruptError: it was.
+        """
+        beside = self._core.store.list(shard_folder(self._shard_id))
+        if not any(_has_rows(info.path) for info in beside):
+            return None
+        newest = self.latest()
+        if newest is None:
+            raise CorruptError(
+                "the shard has rows and no manifest: somebody deleted its manifests; bring back "
+                "the folder from a backup before anybody writes, see `holdfast doctor`",
+                shard_id=self._shard_id,
+                folder=shard_manifest_folder(self._shard_id),
+            )
+        return newest
 
     def _last_seen(self) -> int:
         """Return the newest version that is known here, or that a listing shows."""
@@ -380,6 +407,11 @@ class ShardManifests:
             "other processes changed this shard each time first: try again",
             shard_id=self._shard_id,
         )
+
+
+def _has_rows(path: str) -> bool:
+    """Tell whether an object of a shard is a log entry, or belongs to an SSTable."""
+    return position_of(path) is not None or generation_of(path.split("/")[2]) is not None
 
 
 def fenced_error(

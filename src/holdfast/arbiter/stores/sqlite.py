@@ -63,6 +63,7 @@ from holdfast.errors import (
     UnavailableError,
     UnsafeStoreError,
 )
+from holdfast.storage import FullDiskError
 
 _CLOCK = SystemClock()  # only bounds waiting
 _POLL_SECONDS = 0.02
@@ -443,8 +444,8 @@ class SqliteCommitStore(BaseStore):
                 store=self.url,
                 reason=reason,
             )
-        if code == sqlite3.SQLITE_FULL:
-            return UnavailableError(
+        if code == sqlite3.SQLITE_FULL:  # the transaction was undone: nothing of it is there
+            return FullDiskError(
                 "the disk of the commit store's file is full: make room, then do it again",
                 store=self.url,
                 reason=reason,
