@@ -12,6 +12,7 @@ from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import lance
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -520,3 +521,35 @@ def test_a_stream_of_changes_that_comes_too_late_says_what_to_do(
     Path(table.uri, version_name(3).path).unlink()
     with pytest.raises(Exception, match=r"collected before its changes were read.*new checkpoint"):
         feed.run()
+
+
+def test_changes_from_before_a_renaming_have_the_values_of_the_column(
+    spark: SparkSession, table: holdfast.Table, tmp_path: Path
+) -> None:
+    table.append([row(1, 1)])
+
+    def follow() -> list[dict[str, Any]]:
+        """Read in batches of one file with one checkpoint, and return what a run tells."""
+        found: list[dict[str, Any]] = []
+        reader = spark.readStream.format("holdfast").option("readChangeFeed", "true")
+        query = (
+            reader.option("maxFilesPerTrigger", "1")
+            .load(table.uri)
+            .writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .foreachBatch(lambda frame, _: found.extend(one.asDict() for one in frame.collect()))
+            .start()
+        )
+        assert query.awaitTermination(120)
+        return found
+
+    assert [(one["k"], one["v"]) for one in follow()] == [(1, 1)]
+    table.append([row(2, 2)])
+    stock: Any = lance.dataset(table.uri)  # Any: pylance is loosely typed
+    stock.alter_columns({"path": "v", "name": "w"}, {"path": "k", "name": "key"})
+    table.append([{"key": 3, "w": 3}])
+    wanted = {(2, 2), (3, 3)}
+    assert {(one["key"], one["w"]) for one in follow()} == wanted
+    batch = spark.read.format("holdfast").option("readChangeFeed", "true")
+    found = batch.option("startingVersion", "1").load(table.uri).collect()
+    assert {(one["key"], one["w"]) for one in found} == {(1, 1), *wanted}

@@ -8,9 +8,10 @@ if TYPE_CHECKING:
     from holdfast.changes._changes import Changes, find_cursor, read_changes, read_lag, record_now
     from holdfast.changes._cursor import ChangeCursor, Followed
     from holdfast.changes._history import History
+    from holdfast.changes._lineage import ChangeColumns, follow_columns
     from holdfast.changes._plan import ChangePlan, ChangeTarget, Limits, plan_changes
     from holdfast.changes._read import StepReader
-    from holdfast.changes._rows import BESIDE, change_schema, columns_of
+    from holdfast.changes._rows import BESIDE, change_schema
     from holdfast.changes._start import (
         Lag,
         Since,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BESIDE",
+    "ChangeColumns",
     "ChangeCursor",
     "ChangePlan",
     "ChangeTarget",
@@ -40,11 +42,11 @@ __all__ = [
     "StepReader",
     "Until",
     "change_schema",
-    "columns_of",
     "find_cursor",
     "find_end",
     "find_lag",
     "find_start",
+    "follow_columns",
     "lag_behind",
     "plan_changes",
     "read_changes",
@@ -58,9 +60,10 @@ __getattr__ = load_names(
         "_changes": "Changes find_cursor read_changes read_lag record_now",
         "_cursor": "ChangeCursor Followed",
         "_history": "History",
+        "_lineage": "ChangeColumns follow_columns",
         "_plan": "Limits ChangePlan ChangeTarget plan_changes",
         "_read": "StepReader",
-        "_rows": "BESIDE change_schema columns_of",
+        "_rows": "BESIDE change_schema",
         "_start": "Lag Since Until find_end find_lag find_start lag_behind",
         "_steps": "Compared Inserted Logged Step",
     },

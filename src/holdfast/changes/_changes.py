@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from holdfast.changes._cursor import ChangeCursor, Followed
 from holdfast.changes._history import History
+from holdfast.changes._lineage import follow_columns
 from holdfast.changes._plan import Limits, plan_changes
 from holdfast.changes._read import StepReader
-from holdfast.changes._rows import change_schema, columns_of
+from holdfast.changes._rows import change_schema
 from holdfast.changes._start import Lag, Since, Until, find_end, find_lag, find_start
 from holdfast.changes._steps import Step
 from holdfast.commits import Versions, open_dataset
@@ -89,11 +90,11 @@ def read_changes(
         entries=_limit("max_entries", max_entries),
     )
     core, history = versions.core, History(versions)
-    wanted = columns_of(open_dataset(versions).schema, columns)
     start = find_start(history, since, freshness, partial(record_now, versions))
     plan = plan_changes(history, start, find_end(history, start, until), limits)
+    wanted = follow_columns(history, open_dataset(versions), columns, plan)
     reader = StepReader(core.store, core.location, core.resolved, wanted)
-    schema = change_schema(wanted)
+    schema = change_schema(wanted.schema)
     return Changes(reader, plan.steps, schema, (start, plan.end))
 
 

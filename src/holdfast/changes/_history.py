@@ -16,6 +16,7 @@ from holdfast.changes._cursor import ChangeCursor
 from holdfast.commits import Versions, check_log_id, list_versions, transaction_of
 from holdfast.errors import CollectedError, InvalidInputError, NotFoundError, WalGapError
 from holdfast.formats import (
+    FieldEntry,
     FragmentState,
     Head,
     ShardRecord,
@@ -50,6 +51,7 @@ class VersionLook:
         fragments: by id, what tells whether a fragment changed.
         merged: by shard, the newest generation that it has merged.
         keyed: whether the table has a primary key.
+        fields: its columns and their parts, with Lance's ids.
     """
 
     version: int
@@ -58,6 +60,7 @@ class VersionLook:
     fragments: Mapping[int, FragmentState]
     merged: Mapping[str, int]
     keyed: bool
+    fields: tuple[FieldEntry, ...]
 
 
 _NOTHING = VersionLook(
@@ -67,6 +70,7 @@ _NOTHING = VersionLook(
     fragments={},
     merged={},
     keyed=False,
+    fields=(),
 )
 
 
@@ -77,6 +81,7 @@ class History:
         self._versions = versions
         self._core = versions.core
         self._looks: dict[int, VersionLook] = {0: _NOTHING}
+        self._fields: dict[tuple[FieldEntry, ...], tuple[FieldEntry, ...]] = {}  # each once
         self._manifests: dict[str, ShardManifests] = {}
         self._covered: dict[tuple[str, int], int] = {}
         self._sizes: dict[str, tuple[int, int]] = {}  # by shard: entries that were read, bytes
@@ -159,6 +164,7 @@ class History:
             fragments=facts.fragment_states(),
             merged={} if entry is None else entry.merged,
             keyed=head.has_key,
+            fields=self._fields.setdefault(facts.fields, facts.fields),
         )
 
     def shards(self) -> list[str]:

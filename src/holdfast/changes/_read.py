@@ -15,18 +15,29 @@ import pyarrow as pa
 
 from holdfast.changes._compare import INSERT, compare
 from holdfast.changes._history import collected_error
+from holdfast.changes._lineage import GONE, ChangeColumns
 from holdfast.changes._log_rows import distinct_keys, find_changes, find_old
-from holdfast.changes._rows import TIME, change_rows, fit_rows
+from holdfast.changes._rows import TIME, change_rows
 from holdfast.changes._steps import Compared, Inserted, Logged, Step
 from holdfast.core import TableCore
 from holdfast.errors import NotFoundError, WalGapError
-from holdfast.formats import TOMBSTONE, Entry, Name, SnapshotRecord, arrow_field, entry_name
+from holdfast.formats import (
+    TOMBSTONE,
+    Entry,
+    Field,
+    Name,
+    SnapshotRecord,
+    arrow_field,
+    counterpart,
+    entry_name,
+)
 from holdfast.read import Columns, View, open_view, translate_read_errors
 from holdfast.storage import ObjectStore
 from holdfast.wal import Chain, Log
 
 _BATCH_ROWS = 1 << 16
 _ADDRESS = "_rowaddr"
+_KEY = "\0key"  # no column of a table is called so
 
 
 class StepReader:
@@ -36,11 +47,11 @@ class StepReader:
         store: the table's object store.
         address: where the table is, as pylance takes it.
         options: storage options with their values.
-        columns: which columns of the table come out, in which types.
+        columns: which columns of the table come out, in which types, and what they were.
     """
 
     def __init__(
-        self, store: ObjectStore, address: str, options: Mapping[str, str], columns: pa.Schema
+        self, store: ObjectStore, address: str, options: Mapping[str, str], columns: ChangeColumns
     ) -> None:
         self._store = store
         self._address = address
@@ -80,7 +91,7 @@ class StepReader:
                 fragments.append(view.base.get_fragment(number))  # noqa: PERF401 - may raise
         names = self._names(view)
         for batch in view.batches(names, fragments=fragments, levels=above):
-            rows = fit_rows(pa.Table.from_batches([batch]), self._columns)
+            rows = self._fit(view, pa.Table.from_batches([batch]))
             yield change_rows(rows, INSERT, version=step.version, time=step.time)
 
     def _read_compared(self, step: Compared) -> Iterator[pa.Table]:
@@ -91,19 +102,43 @@ class StepReader:
             lost, regained = self._read_masked(before, after, fragment)
             gone.append(lost)
             came.append(regained)
-        keys = [name for name in after.columns.keys if name in before.columns.keys]
-        keys = keys if len(keys) == len(after.columns.keys) else []
-        rows, types = compare(self._fit(gone, keys, after), self._fit(came, keys, after), keys)
+        # Rows are paired by the key only if it is the same before and after.
+        paired = self._key_ids(before) == self._key_ids(after)
+        keys = after.columns.keys if paired else ()
+        old = self._fit_with_key(before, gone, keyed=paired)
+        new = self._fit_with_key(after, came, keyed=paired)
+        rows, types = compare(
+            old.cast(new.schema), new, new.column_names[-len(keys) :] if keys else []
+        )
         if rows.num_rows:
-            chosen = rows.select(self._columns.names)
+            chosen = rows.select(self._columns.schema.names)
             yield change_rows(chosen, types, version=step.version, time=step.time)
 
-    def _fit(self, parts: Sequence[pa.Table], keys: Sequence[str], view: View) -> pa.Table:
+    def _fit(self, view: View, rows: pa.Table) -> pa.Table:
+        """Return rows of a view in the columns that come out."""
+        return self._columns.fit(rows, self._fields(view))
+
+    def _fit_with_key(self, view: View, parts: Sequence[pa.Table], *, keyed: bool) -> pa.Table:
         """Return rows in the columns that come out, and the key beside them."""
-        more = [view.columns.schema.field(one) for one in keys if one not in self._columns.names]
-        fields = [field.with_nullable(nullable=True).remove_metadata() for field in more]
-        wanted = pa.schema([*self._columns, *fields])
-        return pa.concat_tables([fit_rows(part, wanted) for part in parts]).combine_chunks()
+        rows = pa.concat_tables([self._fit(view, part) for part in parts])
+        for at, name in enumerate(view.columns.keys if keyed else ()):
+            beside = pa.chunked_array(
+                [chunk for part in parts for chunk in part[name].chunks], type=parts[0][name].type
+            )
+            rows = rows.append_column(f"{_KEY}{at}", beside)
+        return rows.combine_chunks()
+
+    def _key_ids(self, view: View) -> list[int | str | None]:
+        """Return what tells the key of a version: today's ids, or names of what is gone."""
+        known = {one.name: one for one in self._fields(view)}
+        ids = [known[name].id for name in view.columns.keys]
+        return [
+            name if one == GONE else one for one, name in zip(ids, view.columns.keys, strict=True)
+        ]
+
+    def _fields(self, view: View) -> list[Field]:
+        """Return the columns of a view with the ids of today."""
+        return self._columns.translate(view.snapshot.base.version, view.columns.fields)
 
     def _side(self, view: View, fragments: tuple[int, ...] | None) -> pa.Table:
         """Return the rows of some fragments that nothing hides, or all rows of a state."""
@@ -154,7 +189,7 @@ class StepReader:
         view = self._view(step.state)
         if not view.columns.keys:
             for entry, time in self._entries(step):
-                rows = fit_rows(_rows_of(entry, view.columns), self._columns)
+                rows = self._fit(view, _rows_of(entry, view.columns))
                 at = np.full(rows.num_rows, entry.position)
                 yield _logged_rows(step, rows, INSERT, at, {entry.position: time})
             return
@@ -178,7 +213,7 @@ class StepReader:
             keys,
         )
         if rows.num_rows:
-            yield _logged_rows(step, fit_rows(rows, self._columns), types, at, times)
+            yield _logged_rows(step, self._fit(view, rows), types, at, times)
 
     def _entries(self, step: Logged) -> Iterator[tuple[Entry, datetime]]:
         """Yield the entries with rows, and when the store got each."""
@@ -205,11 +240,12 @@ class StepReader:
 
     def _names(self, view: View, *, keyed: bool = False) -> list[str]:
         """Return the columns to read of a version that may lack some."""
-        there = view.columns.schema.names
-        names = [name for name in self._columns.names if name in there]
+        theirs = self._fields(view)
+        places = (counterpart(one, theirs) for one in self._columns.fields)
+        names = [theirs[at].name for at in places if at is not None]
         if keyed:
             names += [name for name in view.columns.keys if name not in names]
-        return names or there[:1]
+        return names or [theirs[0].name]
 
 
 class _Timed:

@@ -60,31 +60,6 @@ def change_schema(table: pa.Schema, columns: Sequence[str] | None = None) -> pa.
     return pa.schema([*columns_of(table, columns), *BESIDE])
 
 
-def fit_rows(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
-    """Return rows of any version in the columns that are wanted; one that it lacks is null.
-
-    Raises:
-        InvalidInputError: a column had a type that does not fit.
-    """
-    made = []
-    for field in wanted:
-        if field.name not in rows.column_names:
-            made.append(pa.nulls(rows.num_rows, field.type))
-            continue
-        column = rows[field.name]
-        try:
-            made.append(column if column.type == field.type else column.cast(field.type))
-        except pa.ArrowException as error:
-            raise InvalidInputError(
-                "a column had another type then: leave it out with `columns`, or begin behind "
-                "the version that changed it",
-                column=field.name,
-                was=str(column.type),
-                wanted=str(field.type),
-            ) from error
-    return pa.Table.from_arrays(made, schema=wanted)
-
-
 def change_rows(
     rows: pa.Table,
     types: str | Sequence[str],

@@ -220,6 +220,7 @@ if TYPE_CHECKING:
         DELETIONS_FOLDER,
         TRANSACTIONS_FOLDER,
         DataFileEntry,
+        FieldEntry,
         FragmentEntry,
         FragmentState,
         Transaction,
@@ -329,6 +330,7 @@ __all__ = [
     "Entry",
     "EntryDraft",
     "Field",
+    "FieldEntry",
     "FragmentEntry",
     "FragmentState",
     "Head",
@@ -596,8 +598,8 @@ __getattr__ = load_names(
             "generation_of renumber_columns sstable_folder sstable_path text_as_bytes"
         ),
         "_transaction": (
-            "DATA_FOLDER DELETIONS_FOLDER TRANSACTIONS_FOLDER DataFileEntry FragmentEntry "
-            "FragmentState Transaction VersionFacts data_path decode_transaction "
+            "DATA_FOLDER DELETIONS_FOLDER TRANSACTIONS_FOLDER DataFileEntry FieldEntry "
+            "FragmentEntry FragmentState Transaction VersionFacts data_path decode_transaction "
             "is_transaction_path transaction_path"
         ),
         "_txn_file": (

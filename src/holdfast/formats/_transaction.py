@@ -36,7 +36,7 @@ _SUFFIX = ".txn"
 
 _VIEW: View = {
     "Manifest": "fields fragments version timestamp transaction_file transaction_section",
-    "Field": "id parent_id nullable",
+    "Field": "name id parent_id nullable",
     "DataFragment": "id files deletion_file physical_rows",
     "DeletionFile": "num_deleted_rows",
     "Transaction": f"read_version uuid {' '.join(OPERATIONS)}",
@@ -109,6 +109,7 @@ class FieldEntry:
 
     id: int
     parent_id: int
+    name: str
     nullable: bool
 
 
@@ -160,7 +161,12 @@ class VersionFacts:
     def fields(self) -> tuple[FieldEntry, ...]:
         """Return the schema."""
         return tuple(
-            FieldEntry(id=field.id, parent_id=field.parent_id, nullable=field.nullable)
+            FieldEntry(
+                id=field.id,
+                parent_id=field.parent_id,
+                name=field.name,
+                nullable=field.nullable,
+            )
             for field in self._message.fields
         )
 

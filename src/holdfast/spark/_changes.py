@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from holdfast.changes import (
     BESIDE,
+    ChangeColumns,
     ChangeCursor,
     ChangePlan,
     ChangeTarget,
@@ -36,9 +37,9 @@ from holdfast.changes import (
     StepReader,
     Until,
     change_schema,
-    columns_of,
     find_end,
     find_start,
+    follow_columns,
     lag_behind,
     plan_changes,
     record_now,
@@ -72,7 +73,7 @@ class ChangePart(InputPartition):
     """What one task reads."""
 
     steps: tuple[Step, ...]
-    columns: pa.Schema
+    columns: ChangeColumns
 
 
 class _Followed:
@@ -89,16 +90,19 @@ class _Followed:
         record = partial(record_now, self._table.versions)
         return find_start(self.history, since, freshness, record)
 
-    def columns(self, schema: StructType) -> pa.Schema:
+    def columns(self, schema: StructType, plan: ChangePlan) -> ChangeColumns:
         """Return the columns that tasks read for a schema.
 
         Raises:
-            InvalidInputError: the table does not have them (any more).
+            InvalidInputError: the table does not have them (any more), or nobody can tell which
+                ones they were.
+            CollectedError: a version that tells it was collected.
         """
-        table = self._table.schema
+        newest = self._table.dataset()
         names = [name for name in schema.fieldNames() if name not in BESIDE.names]
-        check_readable(schema, change_schema(table, names or table.names[:1]))
-        return columns_of(table, names or table.names[:1])
+        names = names or newest.schema.names[:1]
+        check_readable(schema, change_schema(newest.schema, names))
+        return follow_columns(self.history, newest, names, plan)
 
     def check_complete(self, schema: StructType, first: ChangeCursor, last: ChangeCursor) -> None:
         """Refuse columns that came between two cursors of a stream of all columns.
@@ -199,7 +203,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         if self._given.get("columns") is None:
             self._followed.check_complete(self._schema, first, last)
-        return share_out(plan.steps, self._followed.columns(self._schema))
+        return share_out(plan.steps, self._followed.columns(self._schema, plan))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the change rows of one task."""
@@ -256,7 +260,7 @@ class ChangeBatchReader(DataSourceReader):
             start = followed.start()
             target = find_end(followed.history, start, _until(self._given))
             plan = plan_changes(followed.history, start, target)
-            return share_out(plan.steps, followed.columns(self._schema))
+            return share_out(plan.steps, followed.columns(self._schema, plan))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the change rows of one task."""
@@ -284,7 +288,7 @@ def _until(given: SparkOptions) -> Until:
     return until
 
 
-def share_out(steps: Sequence[Step], columns: pa.Schema) -> list[InputPartition]:
+def share_out(steps: Sequence[Step], columns: ChangeColumns) -> list[InputPartition]:
     """Return which task reads what: rows that were added in parts of a good size, others alone."""
     parts: list[InputPartition] = []
     group: list[Step] = []
