@@ -30,6 +30,13 @@ _PLAIN_ALIGNMENT = 8
 _WIDE_ALIGNMENT = 16
 _WIDE_INDICES = 32
 _REASON_CHARS = 200
+_LANCES_NAMES = {
+    "_rowid",
+    "_rowaddr",
+    "_rowoffset",
+    "_row_created_at_version",
+    "_row_last_updated_at_version",
+}
 
 
 class Content:
@@ -161,13 +168,13 @@ def check_types(schema: pa.Schema) -> None:
     Raises:
         InvalidInputError: a list of fixed size holds nothing, or something without a fixed
             width; a struct has no fields; JSON lies in views; or a name is there twice, is
-            empty, or has a backtick, a dot or a zero byte in it.
+            empty, one of Lance's own or `*`, or has a backtick, a dot or a zero byte in it.
     """
     check_names(schema.names)
     if len(set(schema.names)) != len(schema.names):
         raise InvalidInputError("two columns have the same name")
     for field in schema:
-        reason = _unreadable(field.type) if _is_name(field.name) else "its name is none"
+        reason = _unusable_name(field.name) or _unreadable(field.type)
         if reason is not None:
             raise InvalidInputError(
                 f"Lance cannot read such a column again: {reason}",
@@ -176,9 +183,13 @@ def check_types(schema: pa.Schema) -> None:
             )
 
 
-def _is_name(name: str) -> bool:
-    """Tell whether Lance makes a column of this name and finds it again: dots divide paths."""
-    return bool(name) and "." not in name and "\0" not in name
+def _unusable_name(name: str) -> str | None:
+    """Return why Lance does not find a column of this name again: dots divide paths."""
+    if not name or "." in name or "\0" in name:
+        return "its name is empty, or has a dot or a zero byte in it"
+    if name in _LANCES_NAMES:
+        return "its name is one of Lance's own"
+    return "its name stands for all columns" if name == "*" else None
 
 
 def _unreadable(kind: pa.DataType) -> str | None:

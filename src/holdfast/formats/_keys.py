@@ -34,6 +34,8 @@ PRIMARY_KEY = b"lance-schema:unenforced-primary-key"
 KEY_POSITION = b"lance-schema:unenforced-primary-key:position"
 """The field metadata that gives a key column its place, from 1 on; it marks one by itself, too."""
 
+_NO_KEY = "a key column holds single values, not lists, structs or maps"
+_FLOAT_BITS = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 _YES = {b"true", b"1", b"yes", b"on"}
 _NUMBER = re.compile(rb"\+?[0-9]{1,10}")
 _NUMBERS = (
@@ -89,7 +91,8 @@ def mark_key(schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:
     """Return a schema whose primary key are these columns, in this order; they are never null.
 
     Raises:
-        InvalidInputError: a column is not there or named twice, or the schema marks others.
+        InvalidInputError: a column is not there, named twice or of lists or structs, or the schema
+            marks others.
     """
     if len(set(keys)) != len(keys):
         raise InvalidInputError("the primary key names a column twice", key=", ".join(keys))
@@ -104,12 +107,21 @@ def mark_key(schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:
             raise InvalidInputError("the primary key names a column that is not there", key=name)
         index = schema.get_field_index(name)
         field = schema.field(index)
+        _refuse_nested(field)
         metadata = {k: v for k, v in (field.metadata or {}).items() if k != KEY_POSITION}
         metadata[PRIMARY_KEY] = b"true"
         if len(keys) > 1:
             metadata[KEY_POSITION] = b"%d" % place
         schema = schema.set(index, field.with_nullable(nullable=False).with_metadata(metadata))
     return schema
+
+
+def _refuse_nested(field: pa.Field) -> None:
+    kind = field.type
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_nested(kind):
+        raise InvalidInputError(_NO_KEY, column=field.name, type=str(field.type))
 
 
 def check_key_types(schema: pa.Schema, keys: Sequence[str]) -> None:
@@ -142,15 +154,52 @@ def _marks_inside(field: pa.Field) -> bool:
 
 
 def key_values(columns: Sequence[pa.Array]) -> pa.Array:
-    """Return one sortable value per row: the column itself, or several as binary."""
-    if len(columns) == 1:
-        return columns[0]
+    """Return one value per row that is equal where the key is, null or unequal for null keys.
+
+    Of a column whose type a log can hold it is the column itself; several become binary values
+    that sort as the columns do.
+
+    Raises:
+        InvalidInputError: a column holds lists, structs or maps.
+    """
+    plain = [_equal_when_same(column) for column in columns]
+    if len(plain) == 1:
+        return plain[0]
     parts: list[Ragged] = []
-    for column in columns:
+    for column in map(_as_sortable, plain):
         valid = valid_rows(column)
         parts.append(single_bytes(valid))
         parts.extend(_sortable(column))
     return as_array(join_parts(parts))
+
+
+def _equal_when_same(column: pa.Array) -> pa.Array:
+    """Return a column whose equal values have equal bits: of floats, -0.0 is 0.0 and NaN is NaN."""
+    kind = column.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _equal_when_same(column.storage)
+    if pa.types.is_dictionary(kind):
+        return _equal_when_same(column.dictionary_decode())
+    if pa.types.is_nested(kind):
+        raise InvalidInputError(_NO_KEY, type=str(kind))
+    if not pa.types.is_floating(kind):
+        return column
+    numbers = column.fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
+    numbers[np.isnan(numbers)] = np.nan
+    bits = pa.array(numbers.view(f"u{numbers.itemsize}"), _FLOAT_BITS[kind.bit_width])
+    return pc.if_else(column.is_null(), pa.scalar(None, bits.type), bits)
+
+
+def _as_sortable(column: pa.Array) -> pa.Array:
+    """Return a column of a type that several columns of a key are joined from."""
+    kind = column.type
+    if pa.types.is_temporal(kind):
+        return column.cast(pa.int32() if kind.bit_width < 64 else pa.int64())  # noqa: PLR2004 - bits
+    if pa.types.is_decimal(kind):
+        return column.cast(pa.string())
+    if pa.types.is_fixed_size_binary(kind):
+        return column.cast(pa.binary())
+    return column
 
 
 def newest_per_key(columns: Sequence[pa.Array]) -> pa.Array:

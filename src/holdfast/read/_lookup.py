@@ -146,9 +146,9 @@ def _condition(keys: pa.Table) -> str | None:
     """Return what base rows with these keys have in common; None if SQL cannot say it."""
     parts = []
     for name in keys.column_names:
-        values = write_literals(pc.unique(keys[name]))
-        if values is None:
+        if write_literals(keys[name].slice(0, 1)) is None:
             return None
+        values = write_literals(pc.unique(keys[name]))
         parts.append(f"{quote_name(name)} IN ({values})")
     return " AND ".join(parts)
 

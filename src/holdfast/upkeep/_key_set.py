@@ -31,7 +31,6 @@ _LOOKED_UP_AT_ONCE = 2_000  # keys that one question to an index names
 _FEWEST_FLAGS = 1 << 24
 _FLAGS_PER_KEY = 64
 _INDEX_PAYS_BELOW = 1 / 200  # of the base table's rows
-_FLOAT_BITS = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 
 
 class MergeKeys:
@@ -132,35 +131,7 @@ class MergeKeys:
 
 def key_of(lot: pa.Table, names: Sequence[str]) -> pa.Array:
     """Return one value per row that is equal where the key is; null or unequal for null keys."""
-    columns = [combine_column(lot[name]) for name in names]
-    if len(columns) == 1:
-        return _equal_when_same(columns[0])
-    return key_values([_as_sortable(_equal_when_same(column)) for column in columns])
-
-
-def _equal_when_same(column: pa.Array) -> pa.Array:
-    """Return a column whose equal values have equal bits: of floats, -0.0 is 0.0 and NaN is NaN."""
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        return _equal_when_same(column.dictionary_decode())
-    if not pa.types.is_floating(kind):
-        return column
-    numbers = column.fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
-    numbers[np.isnan(numbers)] = np.nan
-    bits = pa.array(numbers.view(f"u{numbers.itemsize}"), _FLOAT_BITS[kind.bit_width])
-    return pc.if_else(column.is_null(), pa.scalar(None, bits.type), bits)
-
-
-def _as_sortable(column: pa.Array) -> pa.Array:
-    """Return a column of a type that several columns of a key are joined from."""
-    kind = column.type
-    if pa.types.is_temporal(kind):
-        return column.cast(pa.int32() if kind.bit_width < 64 else pa.int64())  # noqa: PLR2004 - bits
-    if pa.types.is_decimal(kind):
-        return column.cast(pa.string())
-    if pa.types.is_fixed_size_binary(kind):
-        return column.cast(pa.binary())
-    return column
+    return key_values([combine_column(lot[name]) for name in names])
 
 
 def _offsets(keys: pa.Array, least: int) -> np.ndarray:
