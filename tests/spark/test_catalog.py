@@ -364,6 +364,14 @@ ATOMS = [
 ]  # fmt: skip
 
 
+def ordered(frame: DataFrame) -> list[str]:
+    """Return the values of the one column, spelled out; zeros have no sign in an order."""
+    return [
+        repr(0.0 if value == 0 and isinstance(value, float) else value)
+        for (value,) in frame.collect()
+    ]
+
+
 def conditions() -> Iterator[str]:
     """Yield conditions: each alone, negated, and pairs of neighbours joined both ways."""
     yield from ATOMS
@@ -401,6 +409,14 @@ def test_a_condition_that_is_pushed_down_drops_no_row_that_spark_keeps(
             part = found[batch : batch + 12]
             expected = [wanted[number] for number, _ in part]
             assert collected([frame for _, frame in part]) == collected(expected)
+        for number, way in enumerate(("", "DESC", "NULLS LAST", "DESC NULLS FIRST")):
+            for column in "afdstub":
+                order = f"SELECT {column} c FROM {{}} ORDER BY c {way} LIMIT {2 + 2 * number}"
+                found_first, wanted_first = (
+                    spark.sql(order.format("{frame}"), frame=frame) for frame in (pushed, plain)
+                )
+                assert ordered(found_first) == ordered(wanted_first), order
+        assert "limit: 2 by" in plan_of(pushed.orderBy("d").limit(2))
     finally:
         spark.conf.unset("spark.sql.session.timeZone")
 

@@ -8,6 +8,7 @@ keeps what was pushed for one query and applies it to others on the same DataFra
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -41,6 +43,7 @@ _SMALL_BYTES = 4 * 2**20  # less than this is not worth a task of its own
 _ROW_BYTES = 16  # what a row costs besides its values, as so many bytes of them
 _BATCH_BYTES = 2 * 2**20  # larger ones cost more: each gets memory that is new to the process
 _BATCH_ROWS = (256, 16 * 1024)
+_KEPT_BATCHES = 64  # of first rows, before the first of them are chosen
 SCAN = "secretScan"
 """What the catalog in Java says of a scan, see `ScanHints`; users never do."""
 
@@ -51,10 +54,16 @@ class ScanHints(NamedTuple):
     Attributes:
         tasks: how many tasks run at once.
         limit: how many rows of a task are enough.
+        by: the column in whose order they are the first; None if any rows are enough.
+        descending: whether that order begins with the greatest.
+        nulls_first: whether it begins with nulls.
     """
 
     tasks: int | None = None
     limit: int | None = None
+    by: str | None = None
+    descending: bool = False
+    nulls_first: bool = True
 
 
 def take_hints(options: Mapping[str, str]) -> tuple[ScanHints, dict[str, str]]:
@@ -200,9 +209,9 @@ class BatchReader(DataSourceReader):
             return read_search(self._place, partition, self._schema, self._given)
         if isinstance(partition, FreshPart):
             return read_fresh(self._place, partition, self._schema, self._given.get("filter"))
-        return read_part(
-            self._place, partition, self._schema, self._given.get("filter"), self._hints.limit
-        )
+        limit = self._hints.limit if self._hints.by is None else None
+        rows = read_part(self._place, partition, self._schema, self._given.get("filter"), limit)
+        return rows if self._hints.by is None else _first_rows(rows, self._hints)
 
     def _refuse_addresses(self, dataset: Any) -> None:  # noqa: ANN401 - untyped pylance
         asked = ADDRESSES & (set(self._schema.fieldNames()) - set(dataset.schema.names))
@@ -333,6 +342,33 @@ def read_part(
                 offset=start or None,
             )
             yield from batches_for_spark(scanner.to_batches(), schema)
+
+
+def _first_rows(batches: Iterator[pa.RecordBatch], hints: ScanHints) -> Iterator[pa.RecordBatch]:
+    """Yield the first rows in the order of one column, as Spark sorts: NaN is the greatest."""
+    kept: list[pa.RecordBatch] = []
+    for batch in batches:
+        kept.append(batch.take(_first_of(batch.column(hints.by), hints)))
+        if len(kept) == _KEPT_BATCHES:
+            whole = pa.Table.from_batches(kept).combine_chunks().to_batches()[0]
+            kept = [whole.take(_first_of(whole.column(hints.by), hints))]
+    yield from kept
+
+
+def _first_of(values: pa.Array, hints: ScanHints) -> pa.Array:
+    """Return where the first values are; those that are alike come in any order."""
+    at_ends = {"null": pc.is_null(values)}
+    if pa.types.is_floating(values.type):
+        at_ends["nan"] = pc.fill_null(pc.is_nan(values), False)
+    odd = functools.reduce(pc.or_, at_ends.values())
+    keys = {name: mask.cast(pa.int8()) for name, mask in at_ends.items()}
+    plain = pc.index(odd, False).as_py()  # where a value is that can stand for those that are odd
+    if plain >= 0:
+        keys["value"] = pc.if_else(odd, values[plain], values)
+    way = "descending" if hints.descending else "ascending"
+    order = {**dict.fromkeys(keys, way), "null": "descending" if hints.nulls_first else "ascending"}
+    count = min(hints.limit or 0, len(values))
+    return pc.select_k_unstable(pa.table(keys), k=count, sort_keys=list(order.items()))
 
 
 def _batch_rows(schema: pa.Schema, names: Sequence[str]) -> int:

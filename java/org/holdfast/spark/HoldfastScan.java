@@ -12,6 +12,10 @@ import java.util.OptionalLong;
 import java.util.Set;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.NullOrdering;
+import org.apache.spark.sql.connector.expressions.SortDirection;
+import org.apache.spark.sql.connector.expressions.SortOrder;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.Statistics;
@@ -31,11 +35,18 @@ final class HoldfastScan implements SupportsReportStatistics {
   private final String condition;
   private final boolean pins;
   private final int limit;
+  private final SortOrder order;
   private boolean streams;
   private Batch batch; // of the version that is pinned
 
   HoldfastScan(
-      HoldfastTable table, StructType columns, Map<String, String> options, String condition, boolean pins, int limit) {
+      HoldfastTable table,
+      StructType columns,
+      Map<String, String> options,
+      String condition,
+      boolean pins,
+      int limit,
+      SortOrder order) {
     this.table = table;
     // To count rows, one narrow column is read: a Python source yields no rows without columns.
     this.columns = columns.isEmpty() ? new StructType(new StructField[] {narrowest(table)}) : columns;
@@ -43,6 +54,7 @@ final class HoldfastScan implements SupportsReportStatistics {
     this.condition = condition;
     this.pins = pins;
     this.limit = limit;
+    this.order = order;
   }
 
   private static StructField narrowest(HoldfastTable table) {
@@ -61,7 +73,7 @@ final class HoldfastScan implements SupportsReportStatistics {
   @Override
   public String description() {
     String rows = condition.isEmpty() ? "" : ", filter: " + condition;
-    String most = limit < 0 ? "" : ", limit: " + limit;
+    String most = limit < 0 ? "" : ", limit: " + limit + (order == null ? "" : " by " + order);
     return "holdfast " + table.name() + " columns: " + Arrays.toString(columns.fieldNames()) + rows + most;
   }
 
@@ -89,6 +101,11 @@ final class HoldfastScan implements SupportsReportStatistics {
     hints.put("tasks", SparkContext.getOrCreate().defaultParallelism());
     if (limit >= 0) {
       hints.put("limit", limit);
+    }
+    if (order != null) {
+      hints.put("by", ((NamedReference) order.expression()).fieldNames()[0]);
+      hints.put("descending", order.direction() == SortDirection.DESCENDING);
+      hints.put("nulls_first", order.nullOrdering() == NullOrdering.NULLS_FIRST);
     }
     return hints.toString();
   }

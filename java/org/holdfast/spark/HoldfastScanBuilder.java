@@ -6,6 +6,8 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.SortOrder;
 import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
 import org.apache.spark.sql.connector.expressions.aggregate.CountStar;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
@@ -13,6 +15,7 @@ import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.SupportsPushDownAggregates;
 import org.apache.spark.sql.connector.read.SupportsPushDownLimit;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.connector.read.SupportsPushDownTopN;
 import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
@@ -20,7 +23,12 @@ import org.apache.spark.sql.types.StructType;
 
 /** Learns which columns and rows a query needs. One builder serves one query. */
 final class HoldfastScanBuilder
-    implements SupportsPushDownRequiredColumns, SupportsPushDownV2Filters, SupportsPushDownLimit, SupportsPushDownAggregates {
+    implements SupportsPushDownRequiredColumns,
+        SupportsPushDownV2Filters,
+        SupportsPushDownLimit,
+        SupportsPushDownTopN,
+        SupportsPushDownAggregates {
+  private static final int MOST_TOP = 10_000; // rows that a task may hold
   private final HoldfastTable table;
   private final Map<String, String> options;
   private final boolean special; // options of the query say what is read: counts are not known
@@ -28,6 +36,7 @@ final class HoldfastScanBuilder
   private StructType columns;
   private Predicate[] pushed = new Predicate[0];
   private int limit = -1;
+  private SortOrder order; // of the rows of which the first ones are enough; null if any are
   private StructType counts;
 
   HoldfastScanBuilder(HoldfastTable table, Map<String, String> options, boolean special, boolean pins) {
@@ -64,6 +73,20 @@ final class HoldfastScanBuilder
 
   @Override
   public boolean pushLimit(int rows) {
+    limit = rows;
+    return true;
+  }
+
+  /** Every task hands on its first rows in one column's order; Spark sorts these again. */
+  @Override
+  public boolean pushTopN(SortOrder[] orders, int rows) {
+    if (orders.length != 1 || rows > MOST_TOP || !(orders[0].expression() instanceof NamedReference column)) {
+      return false;
+    }
+    if (column.fieldNames().length != 1 || !table.facts.path("columns").has(column.fieldNames()[0])) {
+      return false;
+    }
+    order = orders[0];
     limit = rows;
     return true;
   }
@@ -121,6 +144,6 @@ final class HoldfastScanBuilder
       all.keySet().removeIf(key -> key.equalsIgnoreCase("filter"));
       all.put("filter", given.isEmpty() ? condition : "(" + given + ") AND " + condition);
     }
-    return new HoldfastScan(table, columns, all, condition, pins, limit);
+    return new HoldfastScan(table, columns, all, condition, pins, limit, order);
   }
 }
