@@ -67,14 +67,14 @@ def test_json_is_the_same_at_a_terminal(folder: Path) -> None:
 
 
 def test_progress_moves_and_ends(folder: Path) -> None:
-    code, shown = run("ingest", str(folder / "t.lance"), str(folder / "rows.csv"))
+    code, shown = run("ingest", str(folder / "t.lance"), *[str(folder / "rows.csv")] * 4)
     assert code == 0
     parts = [int(found) for found in re.findall(r"([0-9]+)%", shown)]
     assert parts == sorted(parts)
     assert {0, 100} <= set(parts)
-    assert len(set(parts)) > 3, "it moved within the file"
-    assert f"{MANY} rows" in shown
-    assert shown.rstrip().endswith(f"wrote {MANY} rows into 1 shard")
+    assert len(set(parts)) > 3, "it moved within the files"
+    assert f"{4 * MANY} rows" in shown
+    assert shown.rstrip().endswith(f"wrote {4 * MANY} rows into 1 shard")
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l"), "the cursor is back"
     code, shown = run("-q", "ingest", str(folder / "t.lance"), str(folder / "rows.csv"))
     assert (code, "%" in shown) == (0, False)

@@ -12,9 +12,10 @@ import pytest
 
 import holdfast
 from command_line import Cli
+from holdfast.commits._log_rules import keeper_of
 from holdfast.errors import FencedError, InvalidInputError, LogLostError, LogWaitsError, NextStep
 from holdfast.shard._config import ShardWriterConfig
-from holdfast.testing import FaultyS3Process
+from holdfast.testing import FaultyS3Process, mutate
 from holdfast.upkeep import FindingKind, doctor, rescue
 from holdfast.upkeep._waiting import Keeper
 from holdfast.wal import WalAppender
@@ -238,6 +239,12 @@ def test_an_overwrite_with_other_columns_locks_writers_out_first(table: Any) -> 
     table.merge_log()
     rows = sorted(table.to_table().to_pylist(), key=lambda row: row["k"])
     assert rows == [{"k": 1, "country": "NO"}, {"k": 2, "country": "SE"}]
+
+
+def test_a_changed_copy_of_the_keeper_does_not_take_its_place(table: Any) -> None:
+    kept = keeper_of(table.versions)
+    mutate("holdfast.upkeep._waiting", ("_TRIES = 4", "_TRIES = 5"))
+    assert type(keeper_of(table.versions)) is type(kept) is Keeper
 
 
 def test_a_writer_that_claims_in_the_last_moment_is_not_read_as_other_columns(

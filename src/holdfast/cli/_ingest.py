@@ -24,6 +24,7 @@ from holdfast.errors import (
     PoisonedError,
 )
 from holdfast.shard import Shard, ShardWriter, ShardWriterConfig, read_newest_base
+from holdfast.storage import FullDiskError
 from holdfast.txn import AppTxn, parse_txn
 
 _FORMATS = {
@@ -40,7 +41,6 @@ _FORMATS = {
 }
 _BATCH_ROWS = 5_000
 _STEP_ROWS = 50_000
-_FULL = "is full"  # what every store says of a full disk
 
 
 def run(
@@ -108,12 +108,19 @@ def _with_durable(error: HoldfastError, rows: int) -> HoldfastError:
             "another process owns this shard now, and this one stopped: let one process write to "
             "a shard, or give each rows of its own"
         )
-    elif isinstance(error, PoisonedError) and _FULL in str(error.details.get("reason")):
+    elif isinstance(error, PoisonedError) and _is_full(error):
         message = (
             "the disk is full: make room, then run it again with --txn, since rows of the put "
             "under way may be durable"
         )
     return type(error)(message, **{**error.details, "durable_rows": rows})
+
+
+def _is_full(error: BaseException | None) -> bool:
+    """Tell whether a full disk began it."""
+    while error is not None and not isinstance(error, FullDiskError):
+        error = error.__cause__
+    return error is not None
 
 
 def _batch_rows(given: int | None, txn: str | None) -> int:
