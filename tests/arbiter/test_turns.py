@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -61,6 +62,27 @@ def test_one_that_never_leaves_is_dropped(store: SqliteCommitStore) -> None:
     turn.end()
     turn.end()
     assert store.get(KEY) == b"[]"
+
+
+@pytest.mark.requirement("C7")
+def test_one_leaves_however_many_come_meanwhile(
+    store: SqliteCommitStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would hold up all behind it for a second."""
+    turn = line(store).take()
+    compare_and_set = store.compare_and_set
+    came: list[str] = []
+
+    def late(key: Key, old: bytes, new: bytes) -> bool:
+        if len(came) < 60:
+            came.append(f"one-{len(came)}")
+            now = store.get(key) or b""
+            assert compare_and_set(key, now, json.dumps([*json.loads(now), came[-1]]).encode())
+        return compare_and_set(key, old, new)
+
+    monkeypatch.setattr(store, "compare_and_set", late)
+    turn.end()
+    assert json.loads(store.get(KEY) or b"") == came
 
 
 def test_a_store_without_an_answer_gives_a_turn_to_everybody(

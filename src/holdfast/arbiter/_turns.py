@@ -36,7 +36,8 @@ TAKEN_OVER_SECONDS = 1.0
 _LONGEST_WAIT_SECONDS = 10.0
 _NAP_SECONDS = 0.006  # times the number of those before us
 _LONGEST_NAP_SECONDS = 0.2
-_TRIES = 8
+_TRIES_TO_JOIN = 8
+_TRIES_TO_LEAVE = 200  # each that fails is a change by somebody else: the line moves meanwhile
 _MOST_IN_LINE = 500  # beyond it the record would grow large: the rest race
 
 
@@ -102,7 +103,9 @@ class Turns:
 
     def _change(self, token: str, *, joins: bool) -> bool:
         """Add a token at the end of the line, or take it out; tell whether that was done."""
-        for number in range(_TRIES):
+        # Who does not stand in line races, and all goes on. Who does not leave it holds up all
+        # behind it for `TAKEN_OVER_SECONDS`, though many may want to change the line just then.
+        for number in range(_TRIES_TO_JOIN if joins else _TRIES_TO_LEAVE):
             # Who leaves saw the line a moment ago: nobody came since, or the store refuses.
             line = self._look() if joins or number else _line_of(self._value)
             if (token in line) is joins:
